@@ -1,0 +1,66 @@
+"""The Cayley transform and its inverse, as pure functions of real or complex matrices."""
+
+import torch
+from torch import Tensor
+
+
+def cayley(stacked: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Return :math:`(A^*, B^*)` with :math:`A A^* + B B^* = I`, for every ``stacked`` :math:`= [X; Y]`.
+
+    With :math:`Z = X - X^* + Y^* Y`, the result is :math:`A^* = (I + Z)^{-1} (I - Z)` and
+    :math:`B^* = -2 Y (I + Z)^{-1}`. The Hermitian part of :math:`I + Z` is at least the identity, so the inverse
+    exists and its norm is at most one. Both blocks come from this one inverse, since
+    :math:`(I + Z)^{-1} (I - Z) = 2 (I + Z)^{-1} - I`.
+
+    Args:
+        stacked: ``(..., q + p, q)``, any ``p >= 0``.
+
+    Returns:
+        :math:`A^*` of shape ``(..., q, q)`` and :math:`B^*` of shape ``(..., p, q)``: the blocks of a matrix with
+        orthonormal columns.
+
+    Raises:
+        ValueError: if ``stacked`` has fewer rows than columns.
+
+    Source: Wang and Manchester (2023), equation of the Cayley transform; Trockman and Kolter (2021).
+
+    >>> A_star, B_star = cayley(torch.tensor([[0.0, 3.0], [1.0, -2.0], [5.0, 1.0]], dtype=torch.float64))
+    >>> torch.allclose(A_star.mH @ A_star + B_star.mH @ B_star, torch.eye(2, dtype=torch.float64))
+    True
+    """
+    rows, q = stacked.shape[-2:]
+    if rows < q:
+        raise ValueError(f"cayley takes [X; Y] with at least as many rows as columns, got {rows} x {q}")
+    X, Y = stacked[..., :q, :], stacked[..., q:, :]
+    identity = torch.eye(q, dtype=stacked.dtype, device=stacked.device)
+    # inv_ex: unlike inv, it doesn't wait for the device to look for a singular matrix, which I + Z never is.
+    inverse = torch.linalg.inv_ex(identity + X - X.mH + Y.mH @ Y).inverse
+    return 2 * inverse - identity, -2 * Y @ inverse
+
+
+def inverse_cayley(A_star: Tensor, B_star: Tensor) -> Tensor:
+    r"""Return one ``stacked`` with ``cayley(stacked) == (A_star, B_star)``.
+
+    :math:`Z = (I - A^*)(I + A^*)^{-1}`, :math:`Y = -\tfrac12 B^* (I + Z)`, and :math:`X` is the lower triangle of
+    :math:`\tfrac12 (Z - Z^*)` (the diagonal, imaginary if complex, is shared between :math:`X` and :math:`X^*`).
+
+    Args:
+        A_star: ``(..., q, q)``, without the eigenvalue -1.
+        B_star: ``(..., p, q)`` with :math:`A A^* + B B^* = I`.
+
+    Returns:
+        ``[X; Y]`` of shape ``(..., q + p, q)``.
+
+    Raises:
+        ValueError: if :math:`I + A^*` is singular.
+
+    Source: Wang and Manchester (2023), last equation in the proof of the proposition on linear layers.
+    """
+    identity = torch.eye(A_star.shape[-1], dtype=A_star.dtype, device=A_star.device)
+    try:
+        Z = torch.linalg.solve(identity + A_star, identity - A_star)  # the two factors commute
+    except torch.linalg.LinAlgError as error:
+        raise ValueError("inverse_cayley takes an A* without the eigenvalue -1, got I + A* singular") from error
+    skew = Z - Z.mH
+    X = torch.tril(skew, -1) / 2 + torch.diag_embed(torch.diagonal(skew, dim1=-2, dim2=-1)) / 4
+    return torch.cat([X, -B_star @ (identity + Z) / 2], dim=-2)

@@ -1,0 +1,137 @@
+"""The prepared form of every data set: four memory-mapped arrays and a description."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lbdn import registry
+from lbdn.files import read_json, whole, write_json
+
+ARRAYS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set.
+
+    Attributes:
+        train_inputs: uint8 images ``(n, channels, height, width)``, or float32 ``(n, features)`` for regression.
+        train_targets: int64 labels ``(n,)``, or float32 ``(n, outputs)`` for regression.
+        test_inputs: as ``train_inputs``.
+        test_targets: as ``train_targets``.
+        classes: their names, by label; empty for regression.
+        provenance: what the source says of where the data come from.
+    """
+
+    train_inputs: np.ndarray
+    train_targets: np.ndarray
+    test_inputs: np.ndarray
+    test_targets: np.ndarray
+    classes: list[str]
+    provenance: dict[str, Any]
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether targets are labels."""
+        return bool(self.classes)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return self.train_inputs.shape[1:]
+
+    @property
+    def outputs(self) -> int:
+        """The number of classes, or of regression outputs."""
+        return len(self.classes) or self.train_targets.shape[1]
+
+    def normalization(self) -> tuple[list[float], list[float]]:
+        """Return mean and standard deviation of each channel of the training images, on [0, 1].
+
+        Raises:
+            ValueError: if a channel is constant.
+        """
+        pixels = np.moveaxis(self.train_inputs, 1, 0).reshape(self.input_shape[0], -1)
+        counts = np.stack([np.bincount(channel, minlength=256) for channel in pixels])
+        values = np.arange(256) / 255
+        mean = counts @ values / counts.sum(axis=1)
+        std = np.sqrt((counts * (values - mean[:, None]) ** 2).sum(axis=1) / counts.sum(axis=1))
+        if not std.all():
+            raise ValueError("can't normalise images with a constant channel; switch `normalize` off")
+        return mean.tolist(), std.tolist()
+
+
+def prepare(source: str, options: Mapping[str, Any], folder: Path) -> Dataset:
+    """Load a data set from its source, check it, and write it to a folder.
+
+    Raises:
+        ValueError: for an unknown source or option, or data that don't agree with themselves.
+        FileNotFoundError: for files that the source doesn't find.
+    """
+    load = registry.find("sources", source)
+    try:
+        dataset = load(**options)
+    except TypeError as error:
+        raise ValueError(f"source {source!r} doesn't take the options {dict(options)}: {error}") from error
+    _check(dataset)
+    for name in ARRAYS:
+        with whole(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, getattr(dataset, name))
+    write_json(folder / "dataset.json", {"classes": dataset.classes, "provenance": dataset.provenance})
+    return dataset
+
+
+def load_dataset(folder: Path) -> Dataset:
+    """Return a prepared data set, memory-mapped.
+
+    Raises:
+        FileNotFoundError: if the folder doesn't hold one.
+        ValueError: if a file is damaged.
+    """
+    if not (folder / "dataset.json").exists():
+        raise FileNotFoundError(f"no prepared data set in {folder}: there is no dataset.json; run stages.prepare")
+    description = read_json(folder / "dataset.json")
+    arrays = {}
+    for name in ARRAYS:
+        path = folder / f"{name}.npy"
+        try:
+            arrays[name] = np.load(path, mmap_mode="r")
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{path} is damaged ({error}); delete {folder} and run stages.prepare") from error
+    return Dataset(**arrays, **description)
+
+
+def balanced_subset(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Return sorted indices of ``count`` samples, drawn class by class in turn, so that classes are balanced.
+
+    Raises:
+        ValueError: if there are fewer samples.
+    """
+    if count > len(labels):
+        raise ValueError(f"asked for {count} samples of a data set that has {len(labels)}")
+    rng = np.random.default_rng(seed)
+    shuffled = rng.permutation(len(labels))
+    order = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    _, starts = np.unique(labels[order], return_index=True)
+    rank = np.arange(len(labels)) - np.repeat(starts, np.diff([*starts, len(labels)]))
+    return np.sort(order[np.lexsort((rng.permutation(len(labels)), rank))[:count]])
+
+
+def _check(dataset: Dataset) -> None:
+    for half in ("train", "test"):
+        inputs, targets = getattr(dataset, f"{half}_inputs"), getattr(dataset, f"{half}_targets")
+        if not len(inputs) or len(inputs) != len(targets):
+            raise ValueError(f"the {half} half has {len(inputs)} inputs and {len(targets)} targets")
+        if inputs.shape[1:] != dataset.input_shape:
+            raise ValueError(f"the {half} half has inputs of shape {inputs.shape[1:]}, not {dataset.input_shape}")
+        if dataset.is_classification:
+            if inputs.dtype != np.uint8 or inputs.ndim != 4:
+                raise ValueError(f"images are uint8 (n, channels, h, w), got {inputs.dtype} {inputs.shape}")
+            if targets.min() < 0 or targets.max() >= len(dataset.classes):
+                raise ValueError(
+                    f"labels of the {half} half lie in [{targets.min()}, {targets.max()}], "
+                    f"but there are {len(dataset.classes)} classes"
+                )

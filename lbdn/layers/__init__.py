@@ -1,0 +1,30 @@
+"""Layers with a guaranteed l2 Lipschitz bound, one family a file, and unconstrained ones to compare with."""
+
+from lbdn.layers.aol import AolConv, AolFc, AolLin
+from lbdn.layers.base import Family, freeze
+from lbdn.layers.normalization import InputNormalization, LastLayerNormalization
+from lbdn.layers.orthogonal import OrthogonalConv, OrthogonalFc, OrthogonalLin
+from lbdn.layers.plain import PlainConv, PlainFc, PlainLin
+from lbdn.layers.sandwich import SandwichConv, SandwichFc, SandwichLin
+from lbdn.layers.sll import SllConv, SllFc
+
+__all__ = [
+    "AolConv",
+    "AolFc",
+    "AolLin",
+    "Family",
+    "InputNormalization",
+    "LastLayerNormalization",
+    "OrthogonalConv",
+    "OrthogonalFc",
+    "OrthogonalLin",
+    "PlainConv",
+    "PlainFc",
+    "PlainLin",
+    "SandwichConv",
+    "SandwichFc",
+    "SandwichLin",
+    "SllConv",
+    "SllFc",
+    "freeze",
+]

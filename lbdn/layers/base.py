@@ -1,0 +1,175 @@
+"""What all layers share: operators computed from parameters, input checks, initial values, the gain, a family."""
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+Activation = Callable[[Tensor], Tensor]
+
+
+class Layer(nn.Module):
+    """A layer in two steps: operators from its parameters, then the input through the operators.
+
+    Subclasses define ``operators``, a pure function of the parameters (and of the image size, for convolutions), and
+    ``transform``, which needs nothing else. ``frozen`` keeps the first step's result.
+    """
+
+    inputs: int
+    activation: Activation
+
+    def operators(self, *size: int) -> tuple[Tensor, ...]:
+        """Return the tensors that ``transform`` takes besides the input."""
+        raise NotImplementedError
+
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
+        """Return the layer's output for an input and its operators."""
+        raise NotImplementedError
+
+    def image_size(self, x: Tensor) -> tuple[int, ...]:
+        """Check the input's shape; return the image size that the operators depend on (none here).
+
+        Raises:
+            ValueError: if the layer can't take the input.
+        """
+        if x.dim() < 1 or x.shape[-1] != self.inputs:
+            raise ValueError(
+                f"{type(self).__name__} takes inputs of shape (..., {self.inputs}), got {tuple(x.shape)}"
+            )
+        return ()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's output."""
+        return self.transform(x, *self.operators(*self.image_size(x)))
+
+
+class ConvLayer(Layer):
+    """A layer on images ``(n, channels, height, width)``."""
+
+    def image_size(self, x: Tensor) -> tuple[int, ...]:
+        """Check the input's shape; return height and width.
+
+        Raises:
+            ValueError: if the layer can't take the input.
+        """
+        if x.dim() != 4 or x.shape[1] != self.inputs:
+            raise ValueError(
+                f"{type(self).__name__} takes images of shape (n, {self.inputs}, height, width), "
+                f"got {tuple(x.shape)}"
+            )
+        return x.shape[2], x.shape[3]
+
+
+class Frozen(nn.Module):
+    """A layer that computes its operators once for each image size. Its parameters must not change any more."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.layer = layer
+        self._operators: dict[tuple[int, ...], tuple[Tensor, ...]] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the layer returns."""
+        size = self.layer.image_size(x)
+        if size not in self._operators:
+            with torch.no_grad():
+                self._operators[size] = tuple(o.contiguous() for o in self.layer.operators(*size))
+        return self.layer.transform(x, *self._operators[size])
+
+
+def freeze(network: nn.Module) -> nn.Module:
+    """Return a copy of a network for evaluation, that computes each layer's operators only once.
+
+    Attacks and searches call a network thousands of times with the same parameters; the copy makes these calls about
+    as cheap as those of an unconstrained network. It doesn't follow later changes of the original. Move or convert
+    the network first, then freeze it.
+    """
+    network = copy.deepcopy(network).eval().requires_grad_(False)
+    if isinstance(network, Layer):
+        return Frozen(network)
+    for parent in list(network.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, Layer):
+                setattr(parent, name, Frozen(child))
+    return network
+
+
+def positive_size(**sizes: int) -> None:
+    """Check layer sizes.
+
+    Raises:
+        ValueError: naming the first argument that isn't a positive whole number.
+    """
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} takes a positive whole number, got {value!r}")
+
+
+def odd_kernel(kernel_size: int) -> None:
+    """Check the kernel size of a zero-padded convolution that keeps the image size.
+
+    Raises:
+        ValueError: if it is even.
+    """
+    if kernel_size % 2 == 0:
+        raise ValueError(f"kernel_size takes an odd number, so that padding keeps the image size, got {kernel_size}")
+
+
+def positive_scale(scale: float) -> float:
+    """Return a layer's scale.
+
+    Raises:
+        ValueError: if it isn't a positive, finite number.
+    """
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale takes a positive, finite number, got {scale!r}")
+    return float(scale)
+
+
+def uniform(*shape: int, fan_in: int) -> nn.Parameter:
+    """Return a parameter drawn from U(-1/sqrt(fan_in), 1/sqrt(fan_in)), the initial values of PyTorch's layers."""
+    bound = 1 / math.sqrt(fan_in)
+    return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
+
+
+def xavier_normal(*shape: int) -> nn.Parameter:
+    """Return a parameter drawn from the normal distribution of Glorot and Bengio (2010)."""
+    return nn.Parameter(nn.init.xavier_normal_(torch.empty(*shape)))
+
+
+def unit_norm(direction: Tensor) -> Tensor:
+    """Return ``direction`` over its Frobenius norm; zero stays zero."""
+    norm = torch.linalg.vector_norm(direction)
+    return direction / norm.clamp_min(torch.finfo(direction.dtype).tiny)
+
+
+def initial_gain(direction: Tensor) -> nn.Parameter:
+    """Return the gain with which weight normalisation starts as the identity."""
+    return nn.Parameter(torch.linalg.vector_norm(direction.detach()))
+
+
+@dataclass(frozen=True)
+class Family:
+    """A way to build layers, and how it realises the architectures of ``lbdn.networks``.
+
+    Attributes:
+        fc: ``fc(in_features, out_features, scale=...)``, with activation.
+        conv: ``conv(in_channels, out_channels, kernel_size, scale=...)``, and ``stride=2`` if ``strides``.
+        linear: ``linear(in_features, out_features, scale=...)``, the last layer, without activation.
+        bounded: whether each layer is ``scale``-Lipschitz.
+        strides: whether ``conv`` takes ``stride=2``; otherwise networks pool at the end.
+        residual: whether ``fc(features, inner_features, ...)`` and ``conv`` keep their width; such a family has no
+            ``linear`` and is built between zero padding and a selection of outputs.
+        widths: architecture -> widths in place of the usual ones, to keep parameter counts comparable.
+    """
+
+    fc: Callable[..., nn.Module]
+    conv: Callable[..., nn.Module]
+    linear: Callable[..., nn.Module] | None = None
+    bounded: bool = True
+    strides: bool = True
+    residual: bool = False
+    widths: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -1,0 +1,153 @@
+r"""Orthogonal layers: :math:`\sigma(W x + b)` with a semi-orthogonal :math:`W` from the Cayley transform.
+
+Source: Trockman and Kolter (2021), "Orthogonalizing convolutional layers with the Cayley transform", as compared in
+Wang and Manchester (2023).
+"""
+
+import torch
+from torch import Tensor, nn
+
+from lbdn.cayley import cayley
+from lbdn.circular import convolve, kernel_spectrum, space_to_depth
+from lbdn.layers.base import (
+    Activation,
+    ConvLayer,
+    Family,
+    Layer,
+    initial_gain,
+    positive_scale,
+    positive_size,
+    uniform,
+    unit_norm,
+)
+
+
+class OrthogonalLin(Layer):
+    r"""A ``scale``-Lipschitz linear layer :math:`x \mapsto W\, s x + b` with orthonormal rows or columns of W.
+
+    :math:`W` stacks the two blocks of :math:`\mathrm{Cayley}(g\, V / \|V\|_F)` with the free ``weight`` :math:`V` and
+    ``gain`` :math:`g`; it is the transpose of that for :math:`V^T` where there are more inputs than outputs.
+
+    Args:
+        in_features: the size of the input's last dimension.
+        out_features: of the output's.
+        bias: whether there is a bias.
+        scale: s, which multiplies the input.
+
+    Raises:
+        ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
+    """
+
+    def __init__(self, in_features: int, out_features: int, *, bias: bool = True, scale: float = 1.0) -> None:
+        super().__init__()
+        positive_size(in_features=in_features, out_features=out_features)
+        self.inputs, self.outputs = in_features, out_features
+        self.scale = positive_scale(scale)
+        self.weight = uniform(out_features, in_features, fan_in=in_features)
+        self.gain = initial_gain(self.weight)
+        self.bias = uniform(out_features, fan_in=in_features) if bias else None
+
+    def operators(self, *size: int) -> tuple[Tensor, ...]:
+        """Return :math:`s W`."""
+        return (self.scale * _orthogonal(self.gain * unit_norm(self.weight)),)
+
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
+        """Return the output of the layer."""
+        return nn.functional.linear(x, operators[0], self.bias)
+
+
+class OrthogonalFc(OrthogonalLin):
+    r"""A ``scale``-Lipschitz fully connected layer :math:`x \mapsto \sigma(W\, s x + b)`, W as in ``OrthogonalLin``.
+
+    Args:
+        in_features: the size of the input's last dimension.
+        out_features: of the output's.
+        bias: whether there is a bias.
+        scale: s, which multiplies the input.
+        activation: any 1-Lipschitz function, element by element. None: ReLU.
+
+    Raises:
+        ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = True,
+        scale: float = 1.0,
+        activation: Activation | None = None,
+    ) -> None:
+        super().__init__(in_features, out_features, bias=bias, scale=scale)
+        self.activation = nn.ReLU() if activation is None else activation
+
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
+        """Return the output of the layer."""
+        return self.activation(super().transform(x, *operators))
+
+
+class OrthogonalConv(ConvLayer):
+    r"""A ``scale``-Lipschitz circular convolution layer with a semi-orthogonal matrix at each frequency.
+
+    The Cayley transform is taken of the spectrum of the kernel ``weight``, normalised by its Frobenius norm and
+    multiplied by ``gain``. Stride 2 is emulated as in ``SandwichConv``.
+
+    Args:
+        in_channels: of the images.
+        out_channels: of the result.
+        kernel_size: of the square kernel.
+        stride: 1 or 2.
+        bias: whether there is a bias.
+        scale: which multiplies the input; the layer is ``scale``-Lipschitz.
+        activation: any 1-Lipschitz function, element by element. None: ReLU.
+
+    Raises:
+        ValueError: for arguments out of these ranges; for images with other channels or, at stride 2, of odd size.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int = 3,
+        *,
+        stride: int = 1,
+        bias: bool = True,
+        scale: float = 1.0,
+        activation: Activation | None = None,
+    ) -> None:
+        super().__init__()
+        positive_size(in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size)
+        if stride not in (1, 2):
+            raise ValueError(f"stride takes 1 or 2, got {stride!r}")
+        self.inputs, self.outputs, self.stride = in_channels, out_channels, stride
+        self.scale = positive_scale(scale)
+        self.activation = nn.ReLU() if activation is None else activation
+        k = kernel_size if stride == 1 else max(kernel_size // 2, 1)
+        columns = in_channels * stride**2
+        self.weight = uniform(out_channels, columns, k, k, fan_in=columns * k * k)
+        self.gain = initial_gain(self.weight)
+        self.bias = uniform(out_channels, fan_in=columns * k * k) if bias else None
+
+    def operators(self, *size: int) -> tuple[Tensor, ...]:
+        """Return :math:`s W`, at each frequency."""
+        kernel = self.gain * unit_norm(self.weight)
+        if kernel.shape[-1] == 1:
+            return (self.scale * _orthogonal(kernel[:, :, 0, 0]),)
+        height, width = (pixels // self.stride for pixels in size)
+        return (self.scale * _orthogonal(kernel_spectrum(kernel, height, width)),)
+
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
+        """Return the output of the layer."""
+        hidden = convolve(space_to_depth(x) if self.stride == 2 else x, operators[0])
+        return self.activation(hidden if self.bias is None else hidden + self.bias[:, None, None])
+
+
+def _orthogonal(weight: Tensor) -> Tensor:
+    if weight.shape[-2] < weight.shape[-1]:
+        return _orthogonal(weight.mH).mH
+    return torch.cat(cayley(weight), dim=-2)
+
+
+FAMILY = Family(fc=OrthogonalFc, conv=OrthogonalConv, linear=OrthogonalLin)

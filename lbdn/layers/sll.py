@@ -1,0 +1,131 @@
+r"""SDP-based Lipschitz layers: residual, :math:`x - 2 W T^{-1} \sigma(W^T x + b)`.
+
+Source: Araujo et al. (2023), "A unified algebraic perspective on Lipschitz neural networks", as compared in Wang and
+Manchester (2023), equation of the SLL layer and after it.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from lbdn.layers.base import (
+    Activation,
+    ConvLayer,
+    Family,
+    Layer,
+    odd_kernel,
+    positive_scale,
+    positive_size,
+    uniform,
+    xavier_normal,
+)
+
+
+class SllFc(Layer):
+    r"""A ``scale``-Lipschitz residual layer :math:`x \mapsto s x - 2 W T^{-1} \sigma(W^T s x + b)`.
+
+    :math:`T = \mathrm{diag}(\sum_j |W^T W|_{ij}\, q_j / q_i) \succeq W^T W` for every positive q, by diagonal
+    dominance of :math:`\mathrm{diag}(q)^{-1} |W^T W|\, \mathrm{diag}(q)`; :math:`q = e^{\theta}` is trained.
+
+    Args:
+        features: of the input and of the output.
+        inner_features: of the activation.
+        bias: whether there is a bias.
+        scale: s, which multiplies the input.
+        activation: any function with slopes in [0, 1], element by element. None: ReLU.
+
+    Raises:
+        ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        inner_features: int,
+        *,
+        bias: bool = True,
+        scale: float = 1.0,
+        activation: Activation | None = None,
+    ) -> None:
+        super().__init__()
+        positive_size(features=features, inner_features=inner_features)
+        self.inputs = self.outputs = features
+        self.scale = positive_scale(scale)
+        self.activation = nn.ReLU() if activation is None else activation
+        self.weight = xavier_normal(inner_features, features)  # W^T
+        self.log_q = nn.Parameter(torch.zeros(inner_features))
+        self.bias = uniform(inner_features, fan_in=features) if bias else None
+
+    def operators(self, *size: int) -> tuple[Tensor, ...]:
+        """Return :math:`2 T^{-1}`."""
+        return (2 * _inverse_bound((self.weight @ self.weight.mT).abs(), self.log_q),)
+
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
+        """Return the output of the layer."""
+        x = self.scale * x
+        hidden = self.activation(nn.functional.linear(x, self.weight, self.bias))
+        return x - (operators[0] * hidden) @ self.weight
+
+
+class SllConv(ConvLayer):
+    r"""A ``scale``-Lipschitz residual convolution layer, zero-padded.
+
+    As ``SllFc``, with :math:`|W^T W|_{ij}` summed over all shifts of the kernels' full cross-correlation. That bounds
+    the convolution on an infinite image; zero padding only restricts it.
+
+    Args:
+        channels: of the images and of the result.
+        inner_channels: of the activation.
+        kernel_size: of the square kernel, odd.
+        bias: whether there is a bias.
+        scale: which multiplies the input.
+        activation: any function with slopes in [0, 1], element by element. None: ReLU.
+
+    Raises:
+        ValueError: for arguments out of these ranges and for images with other channels.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        inner_channels: int,
+        kernel_size: int = 3,
+        *,
+        bias: bool = True,
+        scale: float = 1.0,
+        activation: Activation | None = None,
+    ) -> None:
+        super().__init__()
+        positive_size(channels=channels, inner_channels=inner_channels, kernel_size=kernel_size)
+        odd_kernel(kernel_size)
+        self.inputs = self.outputs = channels
+        self.scale = positive_scale(scale)
+        self.activation = nn.ReLU() if activation is None else activation
+        fan_in = channels * kernel_size**2
+        self.weight = xavier_normal(inner_channels, channels, kernel_size, kernel_size)
+        self.log_q = nn.Parameter(torch.zeros(inner_channels))
+        self.bias = uniform(inner_channels, fan_in=fan_in) if bias else None
+
+    def operators(self, *size: int) -> tuple[Tensor, ...]:
+        """Return :math:`2 T^{-1}`."""
+        margin = self.weight.shape[-1] - 1
+        correlations = nn.functional.conv2d(self.weight, self.weight, padding=margin)
+        return (2 * _inverse_bound(correlations.abs().sum(dim=(2, 3)), self.log_q),)
+
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
+        """Return the output of the layer."""
+        x = self.scale * x
+        margin = self.weight.shape[-1] // 2
+        hidden = self.activation(nn.functional.conv2d(x, self.weight, self.bias, padding=margin))
+        return x - nn.functional.conv_transpose2d(
+            operators[0][:, None, None] * hidden, self.weight, padding=margin
+        )
+
+
+def _inverse_bound(gram: Tensor, log_q: Tensor) -> Tensor:
+    """Return the diagonal of the inverse of T; zero where a filter is zero, so that it adds nothing."""
+    bound = (gram * torch.exp(log_q[None, :] - log_q[:, None])).sum(dim=1)
+    positive = bound > 0
+    return torch.where(positive, 1 / torch.where(positive, bound, 1), 0)
+
+
+FAMILY = Family(fc=SllFc, conv=SllConv, strides=False, residual=True)

@@ -1,0 +1,118 @@
+"""A typed, validated view of ``params.yaml``: unknown keys and wrong types are errors that name the key."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Training(_Section):
+    """How a network is trained."""
+
+    loss: dict[str, Any]
+    epochs: Count
+    batch_size: Count
+    learning_rate: Positive
+    augmentation: str = "none"
+    normalize: bool = True
+    last_layer_normalization: bool = False
+
+
+class Lipschitz(_Section):
+    """The search for an empirical lower bound."""
+
+    restarts: Count
+    steps: Count
+    pairs: Count
+    radius: Positive
+    learning_rate: Positive
+    seed: int
+    layers: bool = False
+
+
+class Attack(_Section):
+    """AutoAttack: on how many test images, at which radii (numerators over 255)."""
+
+    images: Count | Literal["all"]
+    radii_255: list[Positive]
+    batch_size: Count
+    seed: int
+
+
+class Certify(_Section):
+    """The radii (numerators over 255) at which certified accuracy is reported."""
+
+    radii_255: list[Positive]
+
+
+class Experiment(_Section):
+    """An experiment: the axes of its grid, and the settings that its runs share."""
+
+    dataset: str
+    architecture: str
+    families: list[str]
+    sizes: list[str]
+    gammas: list[Positive] | None = None
+    seeds: list[int]
+    training: Training
+    lipschitz: Lipschitz
+    attack: Attack | None = None
+    certify: Certify | None = None
+
+
+class Params(_Section):
+    """All of ``params.yaml``."""
+
+    gamma: Positive
+    datasets: dict[str, dict[str, Any]]
+    experiments: dict[str, Experiment]
+
+    def experiment(self, name: str) -> Experiment:
+        """Return an experiment.
+
+        Raises:
+            ValueError: if there is none of that name.
+        """
+        if name not in self.experiments:
+            raise ValueError(f"no experiment {name!r} in params.yaml; there are {', '.join(self.experiments)}")
+        return self.experiments[name]
+
+    def gammas(self, name: str) -> list[float]:
+        """Return the Lipschitz bounds of an experiment's grid: its own, or the top-level one."""
+        own = self.experiment(name).gammas
+        return [self.gamma] if own is None else own
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Return the validated contents of a parameter file.
+
+    Every top-level key but ``gamma`` and ``datasets`` is an experiment.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: listing each key that is unknown, missing or of the wrong type, with what was got.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"no {path.resolve()}; run stages from the folder that holds params.yaml")
+    try:
+        contents = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from error
+    known = {key: contents[key] for key in ("gamma", "datasets") if key in contents}
+    experiments = {key: value for key, value in contents.items() if key not in known}
+    try:
+        return Params.model_validate(known | {"experiments": experiments})
+    except ValidationError as error:
+        problems = []
+        for problem in error.errors():
+            keys = [str(key) for key in problem["loc"] if key != "experiments"]
+            problems.append(f"  {'.'.join(keys)}: {problem['msg']} (got {problem['input']!r})")
+        raise ValueError(f"{path} has {len(problems)} wrong entries:\n" + "\n".join(problems)) from error

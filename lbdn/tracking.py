@@ -1,0 +1,1 @@
+"""One MLflow run a model."""

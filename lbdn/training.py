@@ -1,0 +1,175 @@
+"""Training that can be killed: it goes on from its last finished epoch and ends the same."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from lbdn.data.augmentation import AUGMENTATIONS
+from lbdn.data.prepared import Dataset
+from lbdn.files import whole
+from lbdn.layers import freeze
+from lbdn.losses import LOSSES, Loss
+from lbdn.schedules import piecewise_triangular
+
+EpochHook = Callable[[dict[str, float]], None]
+
+
+def train(
+    network: nn.Module,
+    dataset: Dataset,
+    *,
+    loss: Mapping[str, Any],
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    augmentation: str = "none",
+    seed: int,
+    device: torch.device | str = "cpu",
+    checkpoint: Path | None = None,
+    identity: Mapping[str, Any] | None = None,
+    on_epoch: EpochHook | None = None,
+) -> list[dict[str, float]]:
+    """Train a network in place with Adam and the piecewise triangular schedule; return a row an epoch.
+
+    What an epoch does depends on the seed and its number alone. With a checkpoint file, the state after each epoch is
+    kept there, and a later call with the same ``identity`` goes on from it; on a CPU the result is the same, bit for
+    bit, as without the interruption.
+
+    Args:
+        network: on pixels in [0, 1] for images, on the raw inputs for regression.
+        dataset: to learn, and to measure after each epoch.
+        loss: ``{"name": ..., options}``, a key of ``lbdn.losses.LOSSES`` and its arguments.
+        epochs: passes over the training half.
+        batch_size: at most the size of the training half.
+        learning_rate: the maximum of the schedule.
+        augmentation: a key of ``lbdn.data.augmentation.AUGMENTATIONS``.
+        seed: of the order of the samples and of the augmentation; not of the network's initial values.
+        device: to train on; the network is moved there.
+        checkpoint: a file, or None.
+        identity: what makes this training the same as an interrupted one.
+        on_epoch: called with each row, also with those of epochs that were finished before.
+
+    Returns:
+        Rows with ``epoch``, ``learning_rate``, ``train_loss``, ``test_loss`` and, for a classifier,
+        ``train_accuracy`` and ``test_accuracy`` (fractions).
+
+    Raises:
+        ValueError: for a batch larger than the data, an unknown name, or a loss that becomes infinite or NaN.
+    """
+    if batch_size > len(dataset.train_inputs):
+        raise ValueError(
+            f"batch_size {batch_size} is larger than the training data; it takes 1 to {len(dataset.train_inputs)}"
+        )
+    criterion = make_loss(loss)
+    if augmentation not in AUGMENTATIONS:
+        raise ValueError(f"no augmentation {augmentation!r}; there are {', '.join(AUGMENTATIONS)}")
+    augment = AUGMENTATIONS[augmentation]
+    device = torch.device(device)
+    network.to(device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.0, fused=True)
+    history = _restore(checkpoint, identity, network, optimizer)
+    for row in history:
+        if on_epoch is not None:
+            on_epoch(row)
+    inputs, targets = on_device(dataset.train_inputs, device), on_device(dataset.train_targets, device)
+    held_out = on_device(dataset.test_inputs, device), on_device(dataset.test_targets, device)
+    steps = math.ceil(len(inputs) / batch_size)
+    progress = tqdm(range(len(history), epochs), "epochs", epochs, initial=len(history), disable=None)
+    for epoch in progress:
+        network.train()
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        order = torch.randperm(len(inputs), generator=generator).to(device)
+        total, correct = torch.zeros((), device=device), torch.zeros((), device=device)
+        for step, chosen in enumerate(order.split(batch_size)):
+            rate = piecewise_triangular((epoch + (step + 1) / steps) / epochs, learning_rate)
+            optimizer.param_groups[0]["lr"] = rate
+            x, y = as_input(inputs[chosen]), targets[chosen]
+            outputs = network(x if augment is None else augment(x, generator))
+            value = criterion(outputs, y)
+            optimizer.zero_grad(set_to_none=True)
+            value.backward()
+            optimizer.step()
+            total += value.detach() * len(x)
+            if dataset.is_classification:
+                correct += (outputs.detach().argmax(1) == y).sum()
+        row = {"epoch": epoch + 1, "learning_rate": rate, "train_loss": total.item() / len(inputs)}
+        if dataset.is_classification:
+            row["train_accuracy"] = correct.item() / len(inputs)
+        row |= {f"test_{name}": x for name, x in evaluate(network, *held_out, criterion).items()}
+        if not all(math.isfinite(x) for x in row.values()):
+            raise ValueError(
+                f"the loss became {row['train_loss']} (test {row['test_loss']}) in epoch {epoch + 1}; lower "
+                f"learning_rate (now {learning_rate}) or check the data. The epochs before are kept in {checkpoint}"
+            )
+        history.append(row)
+        progress.set_postfix_str(f"train loss {row['train_loss']:.4f}, test loss {row['test_loss']:.4f}")
+        if checkpoint is not None:
+            state = {"identity": dict(identity or {}), "history": history, "network": network.state_dict()}
+            with whole(checkpoint) as temporary:
+                torch.save(state | {"optimizer": optimizer.state_dict()}, temporary)
+        if on_epoch is not None:
+            on_epoch(row)
+    network.eval()
+    return history
+
+
+def make_loss(loss: Mapping[str, Any]) -> Loss:
+    """Return the loss that ``{"name": ..., options}`` describes.
+
+    Raises:
+        ValueError: for an unknown name or option.
+    """
+    options = dict(loss)
+    name = options.pop("name", None)
+    if name not in LOSSES:
+        raise ValueError(f"no loss {name!r}; there are {', '.join(LOSSES)}")
+    try:
+        return LOSSES[name](**options)
+    except TypeError as error:
+        raise ValueError(f"loss {name!r} doesn't take the options {options}: {error}") from error
+
+
+@torch.no_grad()
+def evaluate(network: nn.Module, inputs: Tensor, targets: Tensor, criterion: Loss) -> dict[str, float]:
+    """Return the mean ``loss`` and, for labels, the ``accuracy`` (a fraction) over a data set."""
+    outputs = predict(network, inputs)
+    result = {"loss": criterion(outputs, targets).item()}
+    if targets.dtype == torch.int64:
+        result["accuracy"] = (outputs.argmax(1) == targets).double().mean().item()
+    return result
+
+
+@torch.no_grad()
+def predict(network: nn.Module, inputs: Tensor, batch_size: int = 1000) -> Tensor:
+    """Return the outputs for all inputs, uint8 images or floats, in evaluation mode."""
+    frozen = freeze(network)
+    return torch.cat([frozen(as_input(batch)) for batch in inputs.split(batch_size)])
+
+
+def as_input(batch: Tensor) -> Tensor:
+    """Return uint8 pixels as floats on [0, 1]; floats as they are."""
+    return batch.to(torch.get_default_dtype()) / 255 if batch.dtype == torch.uint8 else batch
+
+
+def on_device(array: Any, device: torch.device | str) -> Tensor:
+    """Return a memory-mapped array as a tensor of its own on a device."""
+    return torch.tensor(array, device=device)
+
+
+def _restore(
+    checkpoint: Path | None, identity: Mapping[str, Any] | None, network: nn.Module, optimizer: torch.optim.Optimizer
+) -> list[dict[str, float]]:
+    if checkpoint is None or not checkpoint.exists():
+        return []
+    device = next(network.parameters()).device
+    state = torch.load(checkpoint, map_location=device, weights_only=True)
+    if state["identity"] != dict(identity or {}):
+        return []
+    network.load_state_dict(state["network"])
+    optimizer.load_state_dict(state["optimizer"])
+    return state["history"]

@@ -1,0 +1,69 @@
+"""Attack one model by AutoAttack."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+
+from lbdn import tracking
+from lbdn.attack import attacks_for, autoattack
+from lbdn.data import Dataset, balanced_subset
+from lbdn.files import write_rows
+from lbdn.params import Attack
+from lbdn.runs import load_run, weights_digest
+from lbdn.training import as_input, on_device
+from stages.common import RUN, device_option, errors_in_one_line, run_settings
+
+
+def attack_run(run: Path, attack: Attack, dataset: Dataset, device: torch.device) -> list[dict[str, Any]]:
+    """Write attack.csv, a row an attacked test image; return the rows."""
+    network = load_run(run).to(device)
+    count = len(dataset.test_targets) if attack.images == "all" else attack.images
+    chosen = balanced_subset(dataset.test_targets, count, attack.seed)
+    order = np.random.default_rng(attack.seed).permutation(chosen)  # so that finished batches are a fair sample
+    state = run / "attack-state.json"
+    rows = autoattack(
+        network,
+        as_input(on_device(dataset.test_inputs[order], device)),
+        on_device(dataset.test_targets[order], device),
+        eps=[eps / 255 for eps in attack.radii_255],
+        seed=attack.seed,
+        batch_size=attack.batch_size,
+        state=state,
+        identity={"weights": weights_digest(run)},
+    )
+    rows = sorted(({**row, "image": int(order[row["image"]])} for row in rows), key=lambda row: row["image"])
+    write_rows(run / "attack.csv", rows)
+    state.unlink()
+    return rows
+
+
+@click.command()
+@RUN
+@device_option
+@errors_in_one_line
+def main(run: Path, device: torch.device) -> None:
+    """Attack the model in RUN by AutoAttack (standard version, l2, pixel space); write RUN/attack.csv.
+
+    A row is an image: label, clean prediction and, for each radius, whether it stayed correct and the prediction under
+    attack. An attack that was interrupted goes on after its last finished batch.
+    """
+    description, settings, dataset = run_settings(run)
+    if settings.attack is None:
+        raise ValueError(f"params.yaml has no {description['experiment']}.attack")
+    attacks, targets = attacks_for(dataset.outputs)
+    click.echo(f"AutoAttack on {dataset.outputs} classes: {', '.join(attacks)}; {targets} target classes", err=True)
+    with tracking.evaluation_run(run, description) as log:
+        rows = attack_run(run, settings.attack, dataset, device)
+        log.metrics(
+            {
+                f"accuracy_robust_{eps:g}": sum(row[f"robust@{eps / 255:.6g}"] for row in rows) / len(rows)
+                for eps in settings.attack.radii_255
+            }
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Run one cell of an experiment from training to attack, on a bare machine: no DVC, no MLflow, no network."""
+
+import platform
+import time
+from pathlib import Path
+
+import click
+import torch
+
+from lbdn.data import load_dataset
+from lbdn.files import read_json, write_json
+from lbdn.params import load_params
+from stages.attack import attack_run
+from stages.certify import certify_run
+from stages.common import PREPARED, RUN, device_option, errors_in_one_line
+from stages.lipschitz import bound_run
+from stages.train import describe, train_run
+
+
+@click.command()
+@click.argument("experiment")
+@RUN
+@click.option("--family", required=True, help="Of layers.")
+@click.option("--size", required=True, help="Of the architecture.")
+@click.option("--gamma", type=float, required=True, help="Upper Lipschitz bound, from normalised input.")
+@click.option("--seed", type=int, required=True, help="Of initial values, order and augmentation.")
+@device_option
+@errors_in_one_line
+def main(
+    experiment: str, run: Path, family: str, size: str, gamma: float, seed: int, device: torch.device
+) -> None:
+    """Train, bound, certify and attack one model of EXPERIMENT; write its folder RUN as the stages do.
+
+    Needs params.yaml and the prepared data set. What is finished is not done again, so the same command goes on where
+    an earlier one was stopped. RUN/provenance.json says on what machine each part ran and how long it took.
+    """
+    settings = load_params().experiment(experiment)
+    dataset = load_dataset(PREPARED / settings.dataset)
+    parts = {
+        "weights.pt": lambda: train_run(
+            run, describe(experiment, family, size, gamma, seed, dataset), dataset, device, _report_epoch
+        ),
+        "lipschitz.json": lambda: bound_run(run, settings, dataset, device),
+        "certify.csv": lambda: certify_run(run, dataset, device),
+        "attack.csv": lambda: attack_run(run, settings.attack, dataset, device) if settings.attack else None,
+    }
+    for name, work in parts.items():
+        if (run / name).exists():
+            continue
+        start = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - start
+        click.echo(f"{name}: {seconds:.0f} s")
+        _note_provenance(run / "provenance.json", name, device, seconds)
+
+
+def _report_epoch(row: dict[str, float]) -> None:
+    click.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
+
+
+def _note_provenance(path: Path, name: str, device: torch.device, seconds: float) -> None:
+    parts = read_json(path) if path.exists() else {}
+    machine = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "CPU"
+    parts[name] = {"device": machine, "torch": torch.__version__, "seconds": round(seconds, 1)}
+    write_json(path, parts)
+
+
+if __name__ == "__main__":
+    main()

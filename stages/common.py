@@ -1,0 +1,55 @@
+"""What the stage commands share: options, errors as one line, and the files that they read."""
+
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from lbdn.data import Dataset, load_dataset
+from lbdn.params import Experiment, Params, load_params
+from lbdn.runs import read_description
+
+PREPARED = Path("data/prepared")
+RUN = click.argument("run", type=click.Path(path_type=Path, file_okay=False))
+
+
+def errors_in_one_line(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn the library's errors for wrong input into one line and exit status 1."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+        try:
+            function(*args, **kwargs)
+        except (ValueError, FileNotFoundError, ConnectionError) as error:
+            raise click.ClickException(str(error)) from error
+
+    return wrapped
+
+
+def device_option(function: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--device``: "auto" is a GPU where there is one."""
+    return click.option(
+        "--device", default="auto", show_default=True, callback=_device, help="cpu, cuda, cuda:1, ... or auto."
+    )(function)
+
+
+def _device(_context: click.Context, _option: click.Parameter, value: str) -> torch.device:
+    if value == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.zeros(0, device=value).device
+    except (RuntimeError, AssertionError) as error:
+        raise click.BadParameter(f"{value!r} is not a device that PyTorch has here") from error
+
+
+def run_settings(run: Path) -> tuple[dict[str, Any], Experiment, Dataset]:
+    """Return a finished run's description, its experiment's parameters and its data set."""
+    description = read_description(run)
+    params: Params = load_params()
+    return description, params.experiment(description["experiment"]), load_dataset(PREPARED / description["dataset"])
