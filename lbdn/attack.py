@@ -27,10 +27,11 @@ def attacks_for(classes: int) -> tuple[tuple[str, ...], int]:
 
     >>> attacks_for(10), attacks_for(3)
     ((('apgd-ce', 'apgd-t', 'fab-t', 'square'), 9), (('apgd-ce', 'apgd-dlr', 'fab-t', 'square'), 2))
+
     """
     if classes < 2:
         raise ValueError(f"AutoAttack takes at least two classes, got {classes}")
-    attacks = STANDARD
+    attacks: tuple[str, ...] = STANDARD
     if classes == 3:
         attacks = ("apgd-ce", "apgd-dlr", "fab-t", "square")
     if classes == 2:
@@ -72,6 +73,7 @@ def autoattack(
 
     Raises:
         ValueError: for images outside [0, 1], a radius that isn't positive, or fewer than two classes.
+
     """
     if not len(images) or not (images.min() >= 0 and images.max() <= 1):
         raise ValueError("autoattack takes at least one image, with pixels in [0, 1]; normalise inside the network")

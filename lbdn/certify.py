@@ -8,8 +8,8 @@ def certified_radius(logits: Tensor, labels: Tensor, gamma: float | Tensor | Non
     r"""Return the l2 radius around each image within which no perturbation changes a correct prediction.
 
     The difference of two logits of a gamma-Lipschitz network is :math:`\sqrt2 \gamma`-Lipschitz, so the radius is
-    :math:`\min_j (f_y - f_j) / (\sqrt2 \gamma)`; with Lipschitz bounds :math:`\gamma_{yj}` of each difference, as last-layer
-    normalisation has them, it is :math:`\min_j (f_y - f_j) / \gamma_{yj}`. Computed in float64 from the given logits.
+    :math:`\min_j (f_y - f_j) / (\sqrt2 \gamma)`; with Lipschitz bounds :math:`\gamma_{yj}` of each difference, as
+    last-layer normalisation has them, it is :math:`\min_j (f_y - f_j) / \gamma_{yj}`. In float64, from the given logits.
 
     Args:
         logits: ``(n, classes)``.
@@ -27,6 +27,7 @@ def certified_radius(logits: Tensor, labels: Tensor, gamma: float | Tensor | Non
 
     >>> certified_radius(torch.tensor([[3.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0]), 2.0)
     tensor([0.7071, 0.0000], dtype=torch.float64)
+
     """
     if gamma is None:
         raise ValueError("a network without a Lipschitz bound can't be certified; it takes one from a bounded family")

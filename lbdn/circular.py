@@ -20,6 +20,7 @@ def kernel_spectrum(kernel: Tensor, height: int, width: int) -> Tensor:
 
     Returns:
         Complex, ``(height, width // 2 + 1, rows, columns)``.
+
     """
     k = kernel.shape[-1]
     offsets = torch.arange(k, device=kernel.device, dtype=torch.float64) - k // 2
@@ -54,6 +55,7 @@ def space_to_depth(images: Tensor) -> Tensor:
 
     Raises:
         ValueError: if the height or the width is odd.
+
     """
     if images.shape[-2] % 2 or images.shape[-1] % 2:
         raise ValueError(
@@ -69,11 +71,24 @@ def convolve(images: Tensor, matrices: Tensor) -> Tensor:
     Args:
         images: real, ``(n, columns, h, w)``.
         matrices: ``(h, w // 2 + 1, rows, columns)``, complex, one a frequency; or ``(rows, columns)``, real, one for
-            all pixels (a kernel of size one needs no Fourier transform).
+            all pixels (a kernel of size one needs no Fourier transform); or ``(rows, h, w, columns, h, w)``, real,
+            the whole map as ``dense`` makes it.
 
     Returns:
         Real, ``(n, rows, h, w)``.
+
     """
     if matrices.dim() == 2:
         return torch.nn.functional.conv2d(images, matrices[:, :, None, None])
+    if matrices.dim() == 6:
+        whole = matrices.flatten(3).flatten(0, 2)
+        return torch.nn.functional.linear(images.flatten(1), whole).view(-1, *matrices.shape[:3])
     return from_frequency(matrices @ to_frequency(images), images.shape[-1])
+
+
+def dense(matrices: Tensor, height: int, width: int) -> Tensor:
+    """Return matrices of all frequencies as one real map ``(rows, h, w, columns, h, w)`` between images."""
+    columns = matrices.shape[-1]
+    pixels = torch.eye(columns * height * width, dtype=matrices.real.dtype, device=matrices.device)
+    images = convolve(pixels.view(-1, columns, height, width), matrices)
+    return images.permute(1, 2, 3, 0).unflatten(-1, (columns, height, width))

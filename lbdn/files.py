@@ -39,6 +39,7 @@ def read_json(path: Path) -> Any:
     Raises:
         FileNotFoundError: naming the path.
         ValueError: if it isn't JSON.
+
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))

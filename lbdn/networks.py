@@ -21,10 +21,15 @@ class Network(nn.Module):
         gamma: the bound of the body; of each output alone, if the last layer is a ``LastLayerNormalization``. None
             if there is no bound.
         normalization: in front of the body, or None.
+
     """
 
     def __init__(
-        self, body: Sequence[nn.Module], *, gamma: float | None, normalization: InputNormalization | None = None
+        self,
+        body: Sequence[nn.Module],
+        *,
+        gamma: float | None,
+        normalization: InputNormalization | None = None,
     ) -> None:
         super().__init__()
         self.normalization = normalization
@@ -53,15 +58,14 @@ class Network(nn.Module):
         Returns:
             A float64 matrix ``(outputs, outputs)`` with last-layer normalisation; else one number, the square root
             of 2 times ``pixel_gamma``; None for unconstrained networks.
+
         """
         if self._gamma is None:
             return None
         bound = self._gamma * self._pixel_factor
         if self._row_norms is None:
             return torch.tensor(math.sqrt(2) * bound, dtype=torch.float64)
-        return bound * torch.cdist(
-            self._row_norms, self._row_norms, compute_mode="donot_use_mm_for_euclid_dist"
-        )
+        return bound * torch.cdist(self._row_norms, self._row_norms, compute_mode="donot_use_mm_for_euclid_dist")
 
     @property
     def _pixel_factor(self) -> float:
@@ -106,6 +110,7 @@ def build_network(
     >>> network = build_network("kwlarge", "sandwich", gamma=2.0, input_shape=(3, 32, 32), outputs=100)
     >>> sum(p.numel() for p in network.parameters()), network.gamma
     (3038299, 2.0)
+
     """
     chosen: Family = registry.find("families", family)
     build: Callable[..., Layers] = registry.find("architectures", architecture)
@@ -151,6 +156,7 @@ class ZeroPadding(nn.Module):
 
         Raises:
             ValueError: if the dimension is larger than ``size``.
+
         """
         missing = self.size - x.shape[self.dim]
         if missing < 0:
@@ -193,6 +199,7 @@ def kwlarge(
 
     Raises:
         ValueError: for an unknown size, or images whose height and width four doesn't divide.
+
     """
     if family.residual:
         return _residual(family, size, scale, input_shape, outputs, last)
@@ -209,6 +216,7 @@ def deep(
 
     Raises:
         ValueError: for an unknown size, or images whose height and width the strides don't divide.
+
     """
     if family.residual:
         return _residual(family, size, scale, input_shape, outputs, last)
@@ -232,9 +240,7 @@ def _residual(
     }
     convolutions, dense, channels, inner = _choose(sizes, size, "the residual network")
     inner_channels = 5
-    blocks = [
-        family.conv(channels, inner_channels, scale=scale if i == 0 else 1.0) for i in range(convolutions)
-    ]
+    blocks = [family.conv(channels, inner_channels, scale=scale if i == 0 else 1.0) for i in range(convolutions)]
     features = channels * (height // 4) * (width // 4)
     return [
         ZeroPadding(channels, dim=-3),

@@ -80,6 +80,7 @@ class Params(_Section):
 
         Raises:
             ValueError: if there is none of that name.
+
         """
         if name not in self.experiments:
             raise ValueError(f"no experiment {name!r} in params.yaml; there are {', '.join(self.experiments)}")
@@ -99,6 +100,7 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: listing each key that is unknown, missing or of the wrong type, with what was got.
+
     """
     if not path.exists():
         raise FileNotFoundError(f"no {path.resolve()}; run stages from the folder that holds params.yaml")

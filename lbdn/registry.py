@@ -49,6 +49,7 @@ def find(kind: str, name: str) -> Any:
 
     Raises:
         ValueError: if there is nothing of that kind and name; the message lists what there is.
+
     """
     return _entry(kind, name).load()
 
@@ -58,6 +59,7 @@ def fingerprint(kind: str, name: str) -> str:
 
     Raises:
         ValueError: if there is nothing of that kind and name, or its module can't be found.
+
     """
     entry = _entry(kind, name)
     spec = importlib.util.find_spec(entry.module)

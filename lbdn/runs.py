@@ -34,6 +34,7 @@ def read_description(folder: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if the folder isn't a finished run.
+
     """
     if not (folder / "run.json").exists():
         raise FileNotFoundError(f"no run.json in {folder}: not a finished run; train it first, or `dvc pull` it")
@@ -49,6 +50,7 @@ def load_run(folder: str | Path) -> Network:
     Raises:
         FileNotFoundError: if the folder isn't a finished run.
         ValueError: if the weights don't fit the description.
+
     """
     folder = Path(folder)
     network = build_network(**read_description(folder)["network"])
@@ -58,7 +60,9 @@ def load_run(folder: str | Path) -> Network:
     except FileNotFoundError:
         raise FileNotFoundError(f"no weights.pt in {folder}; train the run again, or `dvc pull` it") from None
     except Exception as error:
-        raise ValueError(f"{folder / 'weights.pt'} doesn't hold the weights that run.json describes: {error}") from error
+        raise ValueError(
+            f"{folder / 'weights.pt'} doesn't hold the weights that run.json describes: {error}"
+        ) from error
     return network.eval()
 
 

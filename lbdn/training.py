@@ -60,6 +60,7 @@ def train(
 
     Raises:
         ValueError: for a batch larger than the data, an unknown name, or a loss that becomes infinite or NaN.
+
     """
     if batch_size > len(dataset.train_inputs):
         raise ValueError(
@@ -123,6 +124,7 @@ def make_loss(loss: Mapping[str, Any]) -> Loss:
 
     Raises:
         ValueError: for an unknown name or option.
+
     """
     options = dict(loss)
     name = options.pop("name", None)
@@ -162,7 +164,10 @@ def on_device(array: Any, device: torch.device | str) -> Tensor:
 
 
 def _restore(
-    checkpoint: Path | None, identity: Mapping[str, Any] | None, network: nn.Module, optimizer: torch.optim.Optimizer
+    checkpoint: Path | None,
+    identity: Mapping[str, Any] | None,
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
 ) -> list[dict[str, float]]:
     if checkpoint is None or not checkpoint.exists():
         return []

@@ -26,9 +26,7 @@ from stages.train import describe, train_run
 @click.option("--seed", type=int, required=True, help="Of initial values, order and augmentation.")
 @device_option
 @errors_in_one_line
-def main(
-    experiment: str, run: Path, family: str, size: str, gamma: float, seed: int, device: torch.device
-) -> None:
+def main(experiment: str, run: Path, family: str, size: str, gamma: float, seed: int, device: torch.device) -> None:
     """Train, bound, certify and attack one model of EXPERIMENT; write its folder RUN as the stages do.
 
     Needs params.yaml and the prepared data set. What is finished is not done again, so the same command goes on where

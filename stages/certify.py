@@ -11,7 +11,7 @@ from lbdn.certify import certified_radius
 from lbdn.data import Dataset
 from lbdn.files import write_rows
 from lbdn.runs import load_run
-from lbdn.training import as_input, on_device, predict
+from lbdn.training import on_device, predict
 from stages.common import RUN, device_option, errors_in_one_line, run_settings
 
 

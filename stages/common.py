@@ -35,7 +35,11 @@ def errors_in_one_line(function: Callable[..., None]) -> Callable[..., None]:
 def device_option(function: Callable[..., None]) -> Callable[..., None]:
     """Add ``--device``: "auto" is a GPU where there is one."""
     return click.option(
-        "--device", default="auto", show_default=True, callback=_device, help="cpu, cuda, cuda:1, ... or auto."
+        "--device",
+        default="auto",
+        show_default=True,
+        callback=_device,
+        help="cpu, cuda, cuda:1, ... or auto.",
     )(function)
 
 
@@ -52,4 +56,8 @@ def run_settings(run: Path) -> tuple[dict[str, Any], Experiment, Dataset]:
     """Return a finished run's description, its experiment's parameters and its data set."""
     description = read_description(run)
     params: Params = load_params()
-    return description, params.experiment(description["experiment"]), load_dataset(PREPARED / description["dataset"])
+    return (
+        description,
+        params.experiment(description["experiment"]),
+        load_dataset(PREPARED / description["dataset"]),
+    )

@@ -7,7 +7,13 @@ import click
 import torch
 
 from lbdn import tracking
-from lbdn.bounds import empirical_lower_bound, explicit_weights, layer_lower_bounds, layer_norms, spectral_product
+from lbdn.bounds import (
+    empirical_lower_bound,
+    explicit_weights,
+    layer_lower_bounds,
+    layer_norms,
+    spectral_product,
+)
 from lbdn.data import Dataset
 from lbdn.files import write_json
 from lbdn.params import Experiment

@@ -41,7 +41,11 @@ def describe(experiment: str, family: str, size: str, gamma: float, seed: int, d
 
 
 def train_run(
-    run: Path, description: dict[str, Any], dataset: Dataset, device: torch.device, on_epoch: EpochHook | None = None
+    run: Path,
+    description: dict[str, Any],
+    dataset: Dataset,
+    device: torch.device,
+    on_epoch: EpochHook | None = None,
 ) -> None:
     """Train, and write run.json, weights.pt and history.csv."""
     network = seeded_network(description["seed"], **description["network"])
@@ -71,9 +75,7 @@ def train_run(
 @click.option("--seed", type=int, required=True, help="Of initial values, order and augmentation.")
 @device_option
 @errors_in_one_line
-def main(
-    experiment: str, run: Path, family: str, size: str, gamma: float, seed: int, device: torch.device
-) -> None:
+def main(experiment: str, run: Path, family: str, size: str, gamma: float, seed: int, device: torch.device) -> None:
     """Train one model of EXPERIMENT and write its folder RUN: run.json, weights.pt, history.csv.
 
     A training that was interrupted goes on from its last finished epoch.

@@ -3,4 +3,11 @@
 from lbdn.bounds.lower import LowerBound, empirical_lower_bound, layer_lower_bounds
 from lbdn.bounds.upper import explicit_weights, layer_norms, spectral_product
 
-__all__ = ["LowerBound", "empirical_lower_bound", "explicit_weights", "layer_lower_bounds", "layer_norms", "spectral_product"]
+__all__ = [
+    "LowerBound",
+    "empirical_lower_bound",
+    "explicit_weights",
+    "layer_lower_bounds",
+    "layer_norms",
+    "spectral_product",
+]

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from lbdn.layers import freeze
 from lbdn.layers.base import Layer
+from lbdn.networks import Network
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class LowerBound:
         ratio: the lower bound.
         x1: float64, one input without the batch dimension.
         x2: likewise.
+
     """
 
     ratio: float
@@ -61,6 +63,7 @@ def empirical_lower_bound(
         ValueError: if there are no inputs, or no pair has a finite ratio.
 
     Source: Wang and Manchester (2023), section on training details, "PGD-like method".
+
     """
     if not len(inputs):
         raise ValueError("the search for a lower bound needs at least one input to start from")
@@ -81,18 +84,19 @@ def empirical_lower_bound(
         index = int(ratios.argmax())
         if best is None or ratios[index] > best.ratio:
             best = LowerBound(float(ratios[index]), x1[index].double(), x2[index].double())
-    if best is None or best.ratio == 0 and not bool((best.x1 != best.x2).any()):
+    if best is None or (best.ratio == 0 and not bool((best.x1 != best.x2).any())):
         raise ValueError("the search for a lower bound found no pair with a finite ratio")
     return best
 
 
-def layer_lower_bounds(network: nn.Sequential | nn.Module, inputs: Tensor, **search: Any) -> list[float]:
+def layer_lower_bounds(network: Network, inputs: Tensor, **search: Any) -> list[float]:
     """Return for each bounded layer of a network an empirical lower bound over its ``scale``, its upper bound.
 
     Args:
-        network: with a ``body`` of layers in sequence.
+        network: whose layers are taken one by one.
         inputs: of the network; each layer's search starts from what reaches it.
         **search: arguments of ``empirical_lower_bound``.
+
     """
     result = []
     x = inputs

@@ -19,6 +19,7 @@ def crop_flip_jitter(images: Tensor, generator: torch.Generator) -> Tensor:
         generator: on the CPU, so that the draws are the same for every device.
 
     Source: Araujo et al. (2023); torchvision's ``RandomCrop``, ``RandomHorizontalFlip`` and ``ColorJitter``.
+
     """
 
     def draw(low: float, high: float) -> Tensor:
@@ -69,7 +70,9 @@ def _shift_hue(images: Tensor, shift: Tensor) -> Tensor:
     red, green, blue = images.split(1, dim=1)
     safe = chroma.clamp_min(torch.finfo(images.dtype).eps)
     sextant = torch.where(
-        largest == 0, (green - blue) / safe, torch.where(largest == 1, (blue - red) / safe + 2, (red - green) / safe + 4)
+        largest == 0,
+        (green - blue) / safe,
+        torch.where(largest == 1, (blue - red) / safe + 2, (red - green) / safe + 4),
     )
     offsets = torch.tensor([5, 3, 1], device=images.device, dtype=images.dtype)[:, None, None]
     k = (offsets + sextant + 6 * shift) % 6

@@ -24,6 +24,7 @@ class Dataset:
         test_targets: as ``train_targets``.
         classes: their names, by label; empty for regression.
         provenance: what the source says of where the data come from.
+
     """
 
     train_inputs: np.ndarray
@@ -53,6 +54,7 @@ class Dataset:
 
         Raises:
             ValueError: if a channel is constant.
+
         """
         pixels = np.moveaxis(self.train_inputs, 1, 0).reshape(self.input_shape[0], -1)
         counts = np.stack([np.bincount(channel, minlength=256) for channel in pixels])
@@ -70,6 +72,7 @@ def prepare(source: str, options: Mapping[str, Any], folder: Path) -> Dataset:
     Raises:
         ValueError: for an unknown source or option, or data that don't agree with themselves.
         FileNotFoundError: for files that the source doesn't find.
+
     """
     load = registry.find("sources", source)
     try:
@@ -90,6 +93,7 @@ def load_dataset(folder: Path) -> Dataset:
     Raises:
         FileNotFoundError: if the folder doesn't hold one.
         ValueError: if a file is damaged.
+
     """
     if not (folder / "dataset.json").exists():
         raise FileNotFoundError(f"no prepared data set in {folder}: there is no dataset.json; run stages.prepare")
@@ -109,6 +113,7 @@ def balanced_subset(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
 
     Raises:
         ValueError: if there are fewer samples.
+
     """
     if count > len(labels):
         raise ValueError(f"asked for {count} samples of a data set that has {len(labels)}")

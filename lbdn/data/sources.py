@@ -17,9 +17,17 @@ def square_wave(*, train_samples: int = 300, test_samples: int = 200, seed: int 
     """
     train = np.random.default_rng(seed).uniform(-2, 2, size=(train_samples, 1))
     test = np.linspace(-2, 2, test_samples)[:, None]
-    halves = [x.astype(np.float32) for half in (train, test) for x in (half, np.floor(half) % 2 == 0)]
+
+    def value(x: np.ndarray) -> np.ndarray:
+        return (np.floor(x) % 2 == 0).astype(np.float32)
+
     return Dataset(
-        *halves, classes=[], provenance={"source": "square wave", "samples": [train_samples, test_samples], "seed": seed}
+        train_inputs=train.astype(np.float32),
+        train_targets=value(train),
+        test_inputs=test.astype(np.float32),
+        test_targets=value(test),
+        classes=[],
+        provenance={"source": "square wave", "samples": [train_samples, test_samples], "seed": seed},
     )
 
 
@@ -34,7 +42,11 @@ def digits(*, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     loaded = load_digits()
     images = np.round(loaded.images * (255 / 16)).astype(np.uint8)[:, None]
     train, test, train_labels, test_labels = train_test_split(
-        images, loaded.target.astype(np.int64), test_size=test_fraction, random_state=seed, stratify=loaded.target
+        images,
+        loaded.target.astype(np.int64),
+        test_size=test_fraction,
+        random_state=seed,
+        stratify=loaded.target,
     )
     return Dataset(
         train,
@@ -42,7 +54,11 @@ def digits(*, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
         test,
         test_labels,
         classes=[str(name) for name in loaded.target_names],
-        provenance={"source": "UCI handwritten digits in scikit-learn", "test_fraction": test_fraction, "seed": seed},
+        provenance={
+            "source": "UCI handwritten digits in scikit-learn",
+            "test_fraction": test_fraction,
+            "seed": seed,
+        },
     )
 
 
@@ -52,6 +68,7 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
     Raises:
         ValueError: for another name.
         FileNotFoundError: if the files are neither there nor to be had.
+
     """
     import torchvision
 
@@ -65,12 +82,15 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
             f"{name} is not in {Path(root).resolve()} and could not be downloaded ({error}); "
             f"put torchvision's files there, or connect to a network"
         ) from error
-    arrays = []
-    for half in halves:
-        images = np.asarray(half.data)
-        arrays += [images[:, None] if images.ndim == 3 else np.moveaxis(images, -1, 1), np.asarray(half.targets)]
-    arrays = [np.ascontiguousarray(a if a.dtype == np.uint8 else a.astype(np.int64)) for a in arrays]
-    return Dataset(*arrays, classes=list(halves[0].classes), provenance={"source": "torchvision", "name": name})
+    train, test = halves
+    return Dataset(
+        train_inputs=_channels_first(np.asarray(train.data)),
+        train_targets=np.asarray(train.targets, dtype=np.int64),
+        test_inputs=_channels_first(np.asarray(test.data)),
+        test_targets=np.asarray(test.targets, dtype=np.int64),
+        classes=list(train.classes),
+        provenance={"source": "torchvision", "name": name},
+    )
 
 
 def folder(*, root: str) -> Dataset:
@@ -81,6 +101,7 @@ def folder(*, root: str) -> Dataset:
     Raises:
         FileNotFoundError: if a half is missing or has no images.
         ValueError: if classes or image sizes differ, or an image can't be read.
+
     """
     base = Path(root)
     halves = {half: _classes(base / half) for half in ("train", "test")}
@@ -88,12 +109,22 @@ def folder(*, root: str) -> Dataset:
     if classes != sorted(halves["test"]):
         different = sorted(set(halves["train"]) ^ set(halves["test"]))
         raise ValueError(f"{base}: train and test have different classes: {', '.join(different[:5])}")
-    arrays: list[np.ndarray] = []
-    for half in ("train", "test"):
-        paths = [path for name in classes for path in halves[half][name]]
-        labels = [label for label, name in enumerate(classes) for _ in halves[half][name]]
-        arrays += [_images(paths), np.array(labels, dtype=np.int64)]
-    return Dataset(*arrays, classes=classes, provenance={"source": "image folder", "name": base.name})
+    train_images, train_labels = _labelled_images(halves["train"], classes)
+    test_images, test_labels = _labelled_images(halves["test"], classes)
+    return Dataset(
+        train_inputs=train_images,
+        train_targets=train_labels,
+        test_inputs=test_images,
+        test_targets=test_labels,
+        classes=classes,
+        provenance={"source": "image folder", "name": base.name},
+    )
+
+
+def _labelled_images(half: dict[str, list[Path]], classes: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    paths = [path for name in classes for path in half[name]]
+    labels = [label for label, name in enumerate(classes) for _ in half[name]]
+    return _images(paths), np.array(labels, dtype=np.int64)
 
 
 def _classes(half: Path) -> dict[str, list[Path]]:
@@ -115,4 +146,9 @@ def _images(paths: list[Path]) -> np.ndarray:
             raise ValueError(f"{path} can't be read as an image ({error}); replace it or delete it") from error
         if images[-1].shape != images[0].shape:
             raise ValueError(f"{path} has {images[-1].shape[:2]} pixels, but {paths[0]} has {images[0].shape[:2]}")
-    return np.ascontiguousarray(np.moveaxis(np.stack(images), -1, 1))
+    return _channels_first(np.stack(images))
+
+
+def _channels_first(images: np.ndarray) -> np.ndarray:
+    """Return images ``(n, h, w)`` or ``(n, h, w, channels)`` as ``(n, channels, h, w)``."""
+    return np.ascontiguousarray(images[:, None] if images.ndim == 3 else np.moveaxis(images, -1, 1))

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from lbdn.circular import dense
+
 Activation = Callable[[Tensor], Tensor]
+DENSE_ENTRIES = 2**20  # 4 MiB of float32: above, Fourier transforms are faster than one dense product
 
 
 class Layer(nn.Module):
@@ -19,7 +22,7 @@ class Layer(nn.Module):
     """
 
     inputs: int
-    activation: Activation
+    scale: float
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return the tensors that ``transform`` takes besides the input."""
@@ -34,12 +37,15 @@ class Layer(nn.Module):
 
         Raises:
             ValueError: if the layer can't take the input.
+
         """
         if x.dim() < 1 or x.shape[-1] != self.inputs:
-            raise ValueError(
-                f"{type(self).__name__} takes inputs of shape (..., {self.inputs}), got {tuple(x.shape)}"
-            )
+            raise ValueError(f"{type(self).__name__} takes inputs of shape (..., {self.inputs}), got {tuple(x.shape)}")
         return ()
+
+    def frozen_operators(self, *size: int) -> tuple[Tensor, ...]:
+        """Return operators in the form that is fastest to use many times."""
+        return self.operators(*size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output."""
@@ -49,18 +55,31 @@ class Layer(nn.Module):
 class ConvLayer(Layer):
     """A layer on images ``(n, channels, height, width)``."""
 
+    stride = 1
+
     def image_size(self, x: Tensor) -> tuple[int, ...]:
         """Check the input's shape; return height and width.
 
         Raises:
             ValueError: if the layer can't take the input.
+
         """
         if x.dim() != 4 or x.shape[1] != self.inputs:
             raise ValueError(
-                f"{type(self).__name__} takes images of shape (n, {self.inputs}, height, width), "
-                f"got {tuple(x.shape)}"
+                f"{type(self).__name__} takes images of shape (n, {self.inputs}, height, width), got {tuple(x.shape)}"
             )
         return x.shape[2], x.shape[3]
+
+    def frozen_operators(self, *size: int) -> tuple[Tensor, ...]:
+        """Return operators in the form that is fastest to use many times: a dense matrix, for small images."""
+        height, width = (pixels // self.stride for pixels in size)
+
+        def fastest(operator: Tensor) -> Tensor:
+            rows, columns = operator.shape[-2:]
+            small = rows * columns * (height * width) ** 2 <= DENSE_ENTRIES
+            return dense(operator, height, width) if operator.is_complex() and small else operator
+
+        return tuple(fastest(operator) for operator in self.operators(*size))
 
 
 class Frozen(nn.Module):
@@ -76,7 +95,7 @@ class Frozen(nn.Module):
         size = self.layer.image_size(x)
         if size not in self._operators:
             with torch.no_grad():
-                self._operators[size] = tuple(o.contiguous() for o in self.layer.operators(*size))
+                self._operators[size] = tuple(o.contiguous() for o in self.layer.frozen_operators(*size))
         return self.layer.transform(x, *self._operators[size])
 
 
@@ -102,6 +121,7 @@ def positive_size(**sizes: int) -> None:
 
     Raises:
         ValueError: naming the first argument that isn't a positive whole number.
+
     """
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -113,6 +133,7 @@ def odd_kernel(kernel_size: int) -> None:
 
     Raises:
         ValueError: if it is even.
+
     """
     if kernel_size % 2 == 0:
         raise ValueError(f"kernel_size takes an odd number, so that padding keeps the image size, got {kernel_size}")
@@ -123,6 +144,7 @@ def positive_scale(scale: float) -> float:
 
     Raises:
         ValueError: if it isn't a positive, finite number.
+
     """
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"scale takes a positive, finite number, got {scale!r}")
@@ -164,6 +186,7 @@ class Family:
         residual: whether ``fc(features, inner_features, ...)`` and ``conv`` keep their width; such a family has no
             ``linear`` and is built between zero padding and a selection of outputs.
         widths: architecture -> widths in place of the usual ones, to keep parameter counts comparable.
+
     """
 
     fc: Callable[..., nn.Module]

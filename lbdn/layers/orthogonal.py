@@ -36,6 +36,7 @@ class OrthogonalLin(Layer):
 
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
+
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True, scale: float = 1.0) -> None:
@@ -68,6 +69,7 @@ class OrthogonalFc(OrthogonalLin):
 
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
+
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class OrthogonalConv(ConvLayer):
 
     Raises:
         ValueError: for arguments out of these ranges; for images with other channels or, at stride 2, of odd size.
+
     """
 
     def __init__(

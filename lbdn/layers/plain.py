@@ -1,6 +1,5 @@
 """Unconstrained layers, the baseline without a bound: PyTorch's own, with the activation inside."""
 
-import torch
 from torch import Tensor, nn
 
 from lbdn.layers.base import Activation, Family
@@ -14,6 +13,7 @@ class PlainLin(nn.Linear):
         out_features: of the output's.
         bias: whether there is a bias.
         scale: which multiplies the input.
+
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True, scale: float = 1.0) -> None:
@@ -34,6 +34,7 @@ class PlainFc(PlainLin):
         bias: whether there is a bias.
         scale: which multiplies the input.
         activation: element by element. None: ReLU.
+
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class PlainConv(nn.Conv2d):
         bias: whether there is a bias.
         scale: which multiplies the input.
         activation: element by element. None: ReLU.
+
     """
 
     def __init__(

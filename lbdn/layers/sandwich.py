@@ -42,6 +42,7 @@ class SandwichFc(Layer):
 
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
+
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class SandwichLin(Layer):
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
 
     Source: Wang and Manchester (2023), last line of the network in layer form.
+
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True, scale: float = 1.0) -> None:
@@ -131,6 +133,7 @@ class SandwichConv(ConvLayer):
 
     Raises:
         ValueError: for arguments out of these ranges; for images with other channels or, at stride 2, of odd size.
+
     """
 
     def __init__(

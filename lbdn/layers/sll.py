@@ -35,6 +35,7 @@ class SllFc(Layer):
 
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
+
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class SllConv(ConvLayer):
 
     Raises:
         ValueError: for arguments out of these ranges and for images with other channels.
+
     """
 
     def __init__(
@@ -116,9 +118,7 @@ class SllConv(ConvLayer):
         x = self.scale * x
         margin = self.weight.shape[-1] // 2
         hidden = self.activation(nn.functional.conv2d(x, self.weight, self.bias, padding=margin))
-        return x - nn.functional.conv_transpose2d(
-            operators[0][:, None, None] * hidden, self.weight, padding=margin
-        )
+        return x - nn.functional.conv_transpose2d(operators[0][:, None, None] * hidden, self.weight, padding=margin)
 
 
 def _inverse_bound(gram: Tensor, log_q: Tensor) -> Tensor:

@@ -1,0 +1,169 @@
+"""Parameters: what is right loads, each mistake is an error that names its key."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lbdn.params import load_params
+
+ROOT = Path(__file__).parents[1]
+ABSENT = object()
+GOOD = {
+    "gamma": 1,
+    "datasets": {"digits": {"source": "digits"}},
+    "study": {
+        "dataset": "digits",
+        "architecture": "kwlarge",
+        "families": ["sandwich"],
+        "sizes": ["tiny"],
+        "gammas": [1, 2.5],
+        "seeds": [123],
+        "training": {"loss": {"name": "mse"}, "epochs": 3, "batch_size": 64, "learning_rate": 0.01},
+        "lipschitz": {"restarts": 1, "steps": 2, "pairs": 3, "radius": 0.05, "learning_rate": 0.3, "seed": 0},
+        "attack": {"images": "all", "radii_255": [36], "batch_size": 10, "seed": 0},
+        "certify": {"radii_255": [36, 72]},
+    },
+}
+
+
+def changed(key: str, value: object) -> dict:
+    """Return GOOD with one value replaced, added or, if ABSENT, removed."""
+    contents = copy.deepcopy(GOOD)
+    *parents, last = key.split(".")
+    section = contents
+    for parent in parents:
+        section = section[parent]
+    if value is ABSENT:
+        del section[last]
+    else:
+        section[last] = value
+    return contents
+
+
+def load(tmp_path: Path, contents: object):
+    path = tmp_path / "params.yaml"
+    path.write_text(contents if isinstance(contents, str) else yaml.safe_dump(contents), encoding="utf-8")
+    return load_params(path)
+
+
+def test_the_repositorys_own_parameters_load():
+    params = load_params(ROOT / "params.yaml")
+    assert {"toy", "study"} <= set(params.experiments)
+    assert params.gammas("study") == [params.gamma]
+    assert params.gammas("toy") == [1, 5, 10]
+    for name in params.experiments:
+        assert params.experiment(name).dataset in params.datasets
+
+
+def test_good_parameters_load_as_written(tmp_path):
+    params = load(tmp_path, GOOD)
+    study = params.experiment("study")
+    assert study.model_dump(exclude_unset=True) == GOOD["study"]
+    assert params.gammas("study") == [1, 2.5]
+    assert load(tmp_path, changed("study.gammas", ABSENT)).gammas("study") == [1]
+    assert (study.training.augmentation, study.training.normalize, study.lipschitz.layers) == ("none", True, False)
+
+
+@pytest.mark.parametrize("section", ["study", "study.training", "study.lipschitz", "study.attack", "study.certify"])
+def test_an_unknown_key_is_named(tmp_path, section):
+    with pytest.raises(ValueError, match=rf"1 wrong entries:\n  {section}\.epoch: .*\(got 30\)"):
+        load(tmp_path, changed(f"{section}.epoch", 30))
+
+
+def test_an_unknown_key_at_the_top_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"1 wrong entries:\n  gama: .*\(got 2\)"):
+        load(tmp_path, changed("gama", 2))
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["gamma", "datasets", "study.dataset", "study.seeds", "study.training", "study.training.loss", "study.lipschitz.seed",
+     "study.attack.radii_255", "study.certify.radii_255"],
+)  # fmt: skip
+def test_a_missing_key_is_named(tmp_path, key):
+    with pytest.raises(ValueError, match=rf"1 wrong entries:\n  {key}: Field required"):
+        load(tmp_path, changed(key, ABSENT))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "got"),
+    [
+        ("gamma", 0, "0"),
+        ("gamma", -1, "-1"),
+        ("gamma", float("nan"), "nan"),
+        ("gamma", float("inf"), "inf"),
+        ("gamma", "two", "'two'"),
+        ("gamma", None, "None"),
+        ("gamma", [1], r"\[1\]"),
+        ("gamma", True, "True"),
+        ("datasets", None, "None"),
+        ("datasets.digits", "digits", "'digits'"),
+        ("study", None, "None"),
+        ("study.families", "sandwich", "'sandwich'"),
+        ("study.training", "fast", "'fast'"),
+        ("study.training.loss", "mse", "'mse'"),
+        ("study.training.epochs", 0, "0"),
+        ("study.training.epochs", 2.5, "2.5"),
+        ("study.training.batch_size", "many", "'many'"),
+        ("study.training.learning_rate", -0.1, "-0.1"),
+        ("study.training.normalize", "perhaps", "'perhaps'"),
+        ("study.lipschitz.radius", 0, "0"),
+        ("study.attack.batch_size", 0, "0"),
+        ("study.attack.images", 0, "0"),
+        ("study.attack.images", "some", "'some'"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_was_got(tmp_path, key, value, got):
+    with pytest.raises(ValueError, match=rf"(?m)^  {key}(\.\S+)?: .*\(got {got}\)$"):
+        load(tmp_path, changed(key, value))
+
+
+@pytest.mark.parametrize(("key", "got"), [("study.gammas", "0"), ("study.seeds", "'a'"), ("study.certify.radii_255", "-1")])
+def test_a_wrong_element_is_named_by_its_place(tmp_path, key, got):
+    with pytest.raises(ValueError, match=rf"1 wrong entries:\n  {key}\.1: .*\(got {got}\)"):
+        load(tmp_path, changed(key, [1, yaml.safe_load(got)]))
+
+
+def test_all_mistakes_are_listed_at_once(tmp_path):
+    contents = changed("gamma", 0)
+    contents["study"]["training"]["epochs"] = -3
+    with pytest.raises(ValueError, match=r"2 wrong entries") as caught:
+        load(tmp_path, contents)
+    assert "gamma: " in str(caught.value)
+    assert "study.training.epochs: " in str(caught.value)
+
+
+def test_an_empty_file_lacks_every_key(tmp_path):
+    with pytest.raises(ValueError, match=r"(?s)gamma: Field required.*datasets: Field required"):
+        load(tmp_path, "")
+
+
+@pytest.mark.parametrize("text", ["gamma: [1", "gamma: 1\n\tdatasets: {}", "a: b: c", "- gamma\n- datasets", "gamma"])
+def test_what_is_not_a_yaml_mapping_is_an_error_that_names_the_file(tmp_path, text):
+    with pytest.raises(ValueError, match=r"params\.yaml"):
+        load(tmp_path, text)
+
+
+def test_a_file_that_is_not_text_is_an_error_that_names_it(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_bytes(b"\xff\xfegamma: 1")
+    with pytest.raises(ValueError, match=r"params\.yaml"):
+        load_params(path)
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"params\.yaml.*run stages from"):
+        load_params(tmp_path / "params.yaml")
+
+
+def test_an_unknown_experiment_is_an_error_that_lists_the_known_ones(tmp_path):
+    with pytest.raises(ValueError, match=r"'toy'.*study"):
+        load(tmp_path, GOOD).experiment("toy")
+
+
+def test_an_exponent_without_a_point_is_a_number(tmp_path):
+    """YAML 1.1, which PyYAML reads, takes 1e-3 for a string."""
+    text = yaml.safe_dump(GOOD).replace("learning_rate: 0.01", "learning_rate: 1e-3")
+    assert load(tmp_path, text).experiment("study").training.learning_rate == 0.001
