@@ -9,7 +9,7 @@ def certified_radius(logits: Tensor, labels: Tensor, gamma: float | Tensor | Non
 
     The difference of two logits of a gamma-Lipschitz network is :math:`\sqrt2 \gamma`-Lipschitz, so the radius is
     :math:`\min_j (f_y - f_j) / (\sqrt2 \gamma)`; with Lipschitz bounds :math:`\gamma_{yj}` of each difference, as
-    last-layer normalisation has them, it is :math:`\min_j (f_y - f_j) / \gamma_{yj}`. In float64, from the given logits.
+    last-layer normalisation has them, it is :math:`\min_j (f_y - f_j) / \gamma_{yj}`. In float64.
 
     Args:
         logits: ``(n, classes)``.

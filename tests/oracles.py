@@ -38,19 +38,20 @@ def ratios(function, x: Tensor, y: Tensor) -> Tensor:
 
 
 def assert_lipschitz(module: nn.Module, shape, bound: float, dtype=torch.float64) -> None:
-    """Check Jacobians at random points in the given type, and random pairs in float64. NaN is a failure, too."""
-    for spread in (0.3, 3):
-        norm = jacobian_norm(module, spread * torch.randn(*shape, dtype=dtype))
-        assert norm <= bound * (1 + tolerance(dtype)), f"Jacobian norm {norm} above {bound}"
+    """Check the Jacobian at a random point in the given type, and random pairs in float64. NaN is a failure, too."""
+    norm = jacobian_norm(module, torch.randn(*shape, dtype=dtype))
+    assert norm <= bound * (1 + tolerance(dtype)), f"Jacobian norm {norm} above {bound}"
     exact = copy.deepcopy(module).double()
     x = 3 * torch.randn(24, *shape, dtype=torch.float64)
     distances = torch.logspace(-3, 1, 24, dtype=torch.float64).reshape(-1, *(1 for _ in shape))
-    ratio = ratios(exact, x, x + distances * torch.randn_like(x)).detach()
+    y = x + distances * torch.randn_like(x)
+    rounding = 10 * torch.finfo(torch.float64).eps * exact(x).detach().flatten(1).norm(dim=1)
+    ratio = ratios(exact, x, y).detach() - rounding / (x - y).flatten(1).norm(dim=1)
     assert (ratio <= bound * (1 + tolerance(torch.float64))).all(), f"ratio {ratio.max()} above {bound}"
 
 
 def circular_convolution(images: Tensor, kernel: Tensor) -> Tensor:
-    """y[o, i, j] = sum over c, a, b of kernel[o, c, a, b] images[c, i - a + k // 2, j - b + k // 2], wrapping around."""
+    """y[o, i, j] = sum over c, a, b of kernel[o, c, a, b] x[c, i - a + k // 2, j - b + k // 2], wrapping around."""
     k = kernel.shape[-1]
     result = images.new_zeros(images.shape[0], kernel.shape[0], *images.shape[2:])
     for a in range(k):

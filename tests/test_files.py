@@ -78,7 +78,7 @@ def test_damaged_json_is_an_error_that_names_the_path(tmp_path, content):
 
 
 def test_missing_json_is_an_error_that_names_the_path(tmp_path):
-    with pytest.raises(FileNotFoundError, match="absent.json"):
+    with pytest.raises(FileNotFoundError, match=r"absent\.json"):
         read_json(tmp_path / "absent.json")
 
 

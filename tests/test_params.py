@@ -79,9 +79,18 @@ def test_an_unknown_key_at_the_top_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     "key",
-    ["gamma", "datasets", "study.dataset", "study.seeds", "study.training", "study.training.loss", "study.lipschitz.seed",
-     "study.attack.radii_255", "study.certify.radii_255"],
-)  # fmt: skip
+    [
+        "gamma",
+        "datasets",
+        "study.dataset",
+        "study.seeds",
+        "study.training",
+        "study.training.loss",
+        "study.lipschitz.seed",
+        "study.attack.radii_255",
+        "study.certify.radii_255",
+    ],
+)
 def test_a_missing_key_is_named(tmp_path, key):
     with pytest.raises(ValueError, match=rf"1 wrong entries:\n  {key}: Field required"):
         load(tmp_path, changed(key, ABSENT))
@@ -120,7 +129,9 @@ def test_a_wrong_value_is_named_with_what_was_got(tmp_path, key, value, got):
         load(tmp_path, changed(key, value))
 
 
-@pytest.mark.parametrize(("key", "got"), [("study.gammas", "0"), ("study.seeds", "'a'"), ("study.certify.radii_255", "-1")])
+@pytest.mark.parametrize(
+    ("key", "got"), [("study.gammas", "0"), ("study.seeds", "'a'"), ("study.certify.radii_255", "-1")]
+)
 def test_a_wrong_element_is_named_by_its_place(tmp_path, key, got):
     with pytest.raises(ValueError, match=rf"1 wrong entries:\n  {key}\.1: .*\(got {got}\)"):
         load(tmp_path, changed(key, [1, yaml.safe_load(got)]))

@@ -90,7 +90,7 @@ def damage(path: Path, how: str) -> None:
 def test_weights_that_do_not_fit_are_an_error_that_names_the_file(tmp_path, how):
     saved(tmp_path)
     damage(tmp_path / "weights.pt", how)
-    with pytest.raises(ValueError, match="weights that run.json describes") as caught:
+    with pytest.raises(ValueError, match=r"weights that run\.json describes") as caught:
         load_run(tmp_path)
     assert str(tmp_path / "weights.pt") in str(caught.value)
 
@@ -99,7 +99,7 @@ def test_weights_of_another_family_are_refused(tmp_path):
     saved(tmp_path / "plain", IMAGES | {"family": "plain"})
     saved(tmp_path / "aol", IMAGES | {"family": "aol"})
     os.replace(tmp_path / "plain" / "weights.pt", tmp_path / "aol" / "weights.pt")
-    with pytest.raises(ValueError, match="weights that run.json describes"):
+    with pytest.raises(ValueError, match=r"weights that run\.json describes"):
         load_run(tmp_path / "aol")
 
 

@@ -1,5 +1,6 @@
 """Upper bounds of Lipschitz constants by products of norms, and the explicit weights behind them."""
 
+import copy
 import math
 
 import torch
@@ -36,21 +37,21 @@ def explicit_weights(network: Network) -> list[Tensor] | None:
     """
     weights: list[Tensor] = []
     pending: Tensor | None = None  # sqrt(2) A^T Psi of the Sandwich layer before
-    for layer in network.body:
+    for layer in copy.deepcopy(network).double().body:
         if isinstance(layer, nn.Flatten):
             continue
         if isinstance(layer, SandwichFc | SandwichLin):
-            A_star, B_star = cayley(layer.gain.double() * unit_norm(layer.stacked.double()))
+            A_star, B_star = cayley(layer.gain * unit_norm(layer.stacked))
             weight = layer.scale * B_star.mT
             following = None
             if isinstance(layer, SandwichFc):
-                psi = torch.exp(layer.log_psi.double())
+                psi = torch.exp(layer.log_psi)
                 weight = math.sqrt(2) * weight / psi[:, None]
                 following = math.sqrt(2) * A_star * psi
         elif isinstance(layer, AolFc | AolLin | OrthogonalFc | OrthogonalLin):
-            weight, following = layer.double().operators()[0], None
+            weight, following = layer.operators()[0], None
         elif isinstance(layer, PlainFc | PlainLin):
-            weight, following = layer.scale * layer.weight.double(), None
+            weight, following = layer.scale * layer.weight, None
         else:
             return None
         weights.append((weight if pending is None else weight @ pending).detach())

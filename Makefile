@@ -1,0 +1,35 @@
+# make study   set everything up, run the study, say where its report is
+# make test    set everything up, run the tests
+# make ui      the MLflow pages of all runs, on this machine
+# make compare the experiments of `dvc exp run`, a row each
+
+VENV := .venv
+PYTHON ?= python3
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+MLFLOW_TRACKING_URI ?= sqlite:///$(CURDIR)/mlflow.db
+
+.PHONY: study test ui compare
+
+# The two experiments don't depend on each other, so each gets a core.
+study: export OMP_NUM_THREADS ?= 1
+study: $(VENV)/installed
+	dvc repro families prepare
+	dvc repro report@toy & toy=$$!; dvc repro report@study; study=$$?; wait $$toy && exit $$study
+	dvc repro
+
+test: $(VENV)/installed
+	ruff check
+	ruff format --check
+	mypy
+	pytest
+
+ui: $(VENV)/installed
+	mlflow ui --backend-store-uri $(MLFLOW_TRACKING_URI) --host 127.0.0.1 --port 5000
+
+compare: $(VENV)/installed
+	dvc exp show --only-changed --drop '^(data|runs|lbdn|stages|reports)/' --no-pager
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@

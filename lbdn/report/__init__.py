@@ -1,0 +1,1 @@
+"""The report: published values, tables, figures, and the page that shows them."""

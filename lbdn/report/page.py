@@ -1,0 +1,45 @@
+"""The report page: every section's tables and figures in one self-contained HTML file."""
+
+import base64
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from lbdn.files import read_json
+
+
+def read_sections(reports: Path, experiments: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what ``write_section`` wrote, by experiment."""
+    return {name: read_json(reports / "tables" / name / "section.json") for name in experiments}
+
+
+def render_page(reports: Path, experiments: Sequence[str]) -> str:
+    """Return the page as HTML, with figures and tables inside it."""
+    sections = []
+    for name, section in read_sections(reports, experiments).items():
+        tables = [
+            {"name": table, "caption": caption, **_cells(reports / "tables" / name / f"{table}.csv")}
+            for table, caption in section["tables"].items()
+        ]
+        figures = [
+            {"name": figure, "caption": caption, "source": _data_uri(reports / "figures" / name / f"{figure}.svg")}
+            for figure, caption in section["figures"].items()
+        ]
+        sections.append(section | {"id": name, "tables": tables, "figures": figures})
+    template = files("lbdn.report").joinpath("page.html").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(template).render(sections=sections)
+
+
+def _cells(path: Path) -> dict[str, Any]:
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    numeric = [bool(pd.to_numeric(frame[c], errors="coerce").notna().any()) for c in frame.columns]
+    return {"columns": list(frame.columns), "rows": frame.to_numpy().tolist(), "numeric": numeric}
+
+
+def _data_uri(path: Path) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -1,0 +1,184 @@
+"""One section of the report an experiment: its tables, figures, headline metrics and captions, from its results."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lbdn.files import write_json
+from lbdn.report import figures, tables
+from lbdn.report.results import Result, differences
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section. Tables and figures are keyed by file name, with their captions.
+
+    Attributes:
+        title: of the section.
+        lead: one paragraph, what was done and what came out.
+        tables: name -> (table, caption).
+        figures: name -> (figure, caption).
+        data: name -> table that is written but not shown, such as the points of a figure.
+        metrics: headline figures, family -> name -> value.
+    """
+
+    title: str
+    lead: str
+    tables: dict[str, tuple[pd.DataFrame, str]]
+    figures: dict[str, tuple[Figure, str]]
+    data: dict[str, pd.DataFrame]
+    metrics: dict[str, dict[str, float]]
+
+
+def fitting_section(results: Sequence[Result], settings: Mapping[str, Any]) -> Section:
+    """Return the section of the paper's toy example. ``settings`` are the experiment's, with dotted keys."""
+    table = tables.tightness_table(results, differences(settings, "toy"))
+    layers = tables.layers_table(results)
+    gammas = list(dict.fromkeys(result.gamma for result in results))
+    tightest = max(results, key=lambda result: (result.gamma == max(gammas), result.lipschitz["tightness"]))
+    shown = {
+        "tightness": (
+            table,
+            "Tightness of the Lipschitz bound in percent: the empirical lower bound over gamma. Published: Table 1 of "
+            "the paper. Difference: measured less published.",
+        )
+    }
+    drawn = {
+        "square-wave": (
+            figures.square_wave(results),
+            f"Fits of the square wave with Lipschitz bound {max(gammas):g}. The dotted line is the best that the "
+            "bound allows.",
+        )
+    }
+    if len(layers):
+        drawn["layers"] = (
+            figures.layers(layers),
+            "Layer by layer at gamma 1: tightness of each layer and of the whole network (left), spectral norms of "
+            "the explicit weights (right); published values hollow. The paper prints Sandwich's first and last norm "
+            "a factor of the square root of 2 smaller than its own formula gives.",
+        )
+    metrics: dict[str, dict[str, float]] = {}
+    for result in results:
+        metrics.setdefault(result.family, {})[f"tightness_gamma{result.gamma:g}"] = _round(
+            result.lipschitz["tightness"]
+        )
+    whole = layers[layers["layer"] == "full network"] if len(layers) else layers
+    products = ", ".join(f"{row['family']} {row['norm']:.4g}" for row in whole.to_dict("records"))
+    return Section(
+        title="Tightness: fitting a square wave",
+        lead=f"Networks of four families, about 130 thousand parameters each, fit a square wave under Lipschitz bounds "
+        f"{', '.join(f'{gamma:g}' for gamma in gammas)}. Its jumps ask for all the slope that a bound allows, so how "
+        f"close the steepest slope comes to the bound says how tight the bound is. "
+        f"{tables.label(tightest.family)} comes closest: {100 * tightest.lipschitz['tightness']:.1f} % at bound "
+        f"{tightest.gamma:g}."
+        + (f" Products of the layers' spectral norms at bound 1, the usual bound: {products}." if products else ""),
+        tables=shown,
+        figures=drawn,
+        data={"layers": layers, "learning-curves": tables.learning_curves(results)},
+        metrics=metrics,
+    )
+
+
+def classification_section(results: Sequence[Result], certified_eps: Sequence[float]) -> Section:
+    """Return the section of an experiment on images. ``certified_eps`` are numerators over 255."""
+    table = tables.classification_table(results, certified_eps)
+    description = results[0].description
+    tested, attacked = len(_frame(results[0].certify)), len(_frame(results[0].attack))
+    headline = min(certified_eps, key=lambda numerator: abs(numerator - 72))
+    metrics: dict[str, dict[str, float]] = {}
+    for family in dict.fromkeys(result.family for result in results):
+        group = [result for result in results if result.family == family]
+        values = {"clean": [result.clean() for result in group]}
+        for eps in group[0].attacked_radii():
+            if round(255 * eps) == headline:
+                values[f"robust_{headline:g}"] = [result.robust(eps) for result in group]
+        certified = [result.certified(headline / 255) for result in group]
+        values[f"certified_{headline:g}"] = [value for value in certified if value is not None]
+        values["tightness"] = [r.lipschitz["tightness"] for r in group if r.lipschitz["tightness"] is not None]
+        metrics[family] = {name: _round(sum(v) / len(v)) for name, v in values.items() if v}
+    bounded = {family: row for family, row in metrics.items() if f"certified_{headline:g}" in row}
+    best = max(bounded, key=lambda family: bounded[family][f"certified_{headline:g}"], default=None)
+    return Section(
+        title=f"Robust classification: {description['dataset']}",
+        lead=_lead(description, results, best, bounded, headline),
+        tables={
+            "accuracy": (
+                table,
+                f"Accuracies in percent: clean and certified on all {tested} test images, under AutoAttack (standard "
+                f"version, l2) on {attacked} of them, drawn evenly from the classes. Radii and Lipschitz bounds are in "
+                f"pixels on [0, 1]; the upper bound is γ over the smallest standard deviation of the normalisation.",
+            )
+        },
+        figures={
+            "accuracy-by-radius": (
+                figures.accuracy_by_radius(results),
+                "Accuracy against the size of the perturbation: certified (lines, all test images) and under "
+                "AutoAttack (markers, the attacked images). True robust accuracy lies between the two.",
+            ),
+            "tightness": (
+                figures.tightness(results),
+                "Lipschitz constant of the whole network, from pixels: the largest slope found and the guaranteed "
+                "bound.",
+            ),
+            "learning-curves": (figures.learning_curves(results), "Test error by epoch."),
+        },
+        data={"learning-curves": tables.learning_curves(results)},
+        metrics=metrics,
+    )
+
+
+def write_section(section: Section, experiment: str, reports: Path) -> None:
+    """Write a section's files to ``reports/tables/<experiment>`` and ``reports/figures/<experiment>``."""
+    table_folder, figure_folder = reports / "tables" / experiment, reports / "figures" / experiment
+    for name, (table, _) in section.tables.items():
+        tables.write_table(table, table_folder / name)
+    for name, data in section.data.items():
+        tables.write_table(data, table_folder / name)
+    for name, (figure, _) in section.figures.items():
+        figures.write_figure(figure, figure_folder / name)
+    write_json(
+        table_folder / "section.json",
+        {
+            "title": section.title,
+            "lead": section.lead,
+            "tables": {name: caption for name, (_, caption) in section.tables.items()},
+            "figures": {name: caption for name, (_, caption) in section.figures.items()},
+            "metrics": section.metrics,
+        },
+    )
+
+
+def _lead(
+    description: Mapping[str, Any],
+    results: Sequence[Result],
+    best: str | None,
+    bounded: Mapping[str, Mapping[str, float]],
+    headline: float,
+) -> str:
+    families = ", ".join(tables.label(family) for family in dict.fromkeys(result.family for result in results))
+    network, training = description["network"], description["training"]
+    text = (
+        f"One architecture ({network['architecture']}, {description['size']}) built from each family — {families} — "
+        f"with Lipschitz bound {description['gamma']:g} from normalised input, trained for {training['epochs']} "
+        f"epochs on {description['dataset']}."
+    )
+    if best is not None:
+        figures_of_best = bounded[best]
+        text += (
+            f" {tables.label(best)} certifies most at radius {headline:g}/255: "
+            f"{100 * figures_of_best[f'certified_{headline:g}']:.1f} % of the test images, of "
+            f"{100 * figures_of_best['clean']:.1f} % that it classifies correctly."
+        )
+    return text
+
+
+def _frame(frame: pd.DataFrame | None) -> pd.DataFrame:
+    return pd.DataFrame() if frame is None else frame
+
+
+def _round(value: float) -> float:
+    return round(float(value), 4)

@@ -1,0 +1,105 @@
+"""Products of spectral norms, against NumPy."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lbdn import build_network
+from lbdn.bounds import empirical_lower_bound, layer_norms, spectral_product
+
+GAMMA = 3.0
+SHAPE = {"input_shape": (6,), "outputs": 4}
+
+
+def network(family: str, gamma: float = GAMMA):
+    result = build_network("mlp", family, gamma=gamma, **SHAPE)
+    with torch.no_grad():
+        for name, parameter in result.named_parameters():
+            if name.endswith("log_psi"):
+                parameter.normal_(std=0.3)
+            if name.endswith("gain"):
+                parameter.mul_(2)
+    return result
+
+
+def array(parameter: torch.Tensor) -> np.ndarray:
+    return parameter.detach().double().numpy()
+
+
+def cayley(layer) -> tuple[np.ndarray, np.ndarray]:
+    """Return A^T and B^T of the paper's Cayley transform, of the gain times [X; Y] over its Frobenius norm."""
+    P = array(layer.stacked)
+    P = array(layer.gain) * P / np.linalg.norm(P)
+    q = P.shape[1]
+    X, Y = P[:q], P[q:]
+    Z = X - X.T + Y.T @ Y
+    inverse = np.linalg.inv(np.eye(q) + Z)
+    return inverse @ (np.eye(q) - Z), -2 * Y @ inverse
+
+
+def sandwich_weights(body) -> list[np.ndarray]:
+    """Return the paper's W_0 .. W_L, with Psi_{-1} = sqrt(gamma / 2) I and Psi_L = sqrt(2 / gamma) I."""
+    transforms = [cayley(layer) for layer in body]
+    psi = [np.exp(array(layer.log_psi)) for layer in body[:-1]]
+    weights = [math.sqrt(2 * GAMMA) * transforms[0][1].T / psi[0][:, None]]
+    for k in range(1, len(psi)):
+        weights.append(2 * transforms[k][1].T / psi[k][:, None] @ transforms[k - 1][0] * psi[k - 1])
+    weights.append(math.sqrt(2 * GAMMA) * transforms[-1][1].T @ transforms[-2][0] * psi[-1])
+    return weights
+
+
+def matrices(family: str, body) -> list[np.ndarray]:
+    if family == "sandwich":
+        return sandwich_weights(body)
+    weights = [array(layer.weight) for layer in body]
+    if family == "aol":
+        weights = [W / np.sqrt(np.abs(W.T @ W).sum(axis=0)) for W in weights]
+    ends = {0, len(weights) - 1} if family != "plain" else set()
+    return [W * (math.sqrt(GAMMA) if k in ends else 1) for k, W in enumerate(weights)]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (5, 3), (40, 40)])
+def test_a_layers_norm_is_its_largest_singular_value(shape):
+    W = np.random.default_rng(0).normal(size=shape)
+    expected = np.linalg.svd(W, compute_uv=False)[0]
+    assert layer_norms([torch.tensor(W), torch.tensor(2 * W)]) == pytest.approx([expected, 2 * expected], rel=1e-12)
+
+
+@pytest.mark.parametrize("family", ["plain", "aol", "sandwich"])
+def test_the_product_is_that_of_the_weights_spectral_norms(family):
+    subject = network(family)
+    product = math.prod(np.linalg.norm(W, 2) for W in matrices(family, subject.body[1:]))
+    assert spectral_product(subject) == pytest.approx(product, rel=1e-5)
+
+
+def test_the_product_of_orthogonal_weights_is_gamma():
+    assert spectral_product(network("orthogonal")) == pytest.approx(GAMMA, rel=1e-6)
+
+
+@pytest.mark.parametrize("family", ["plain", "aol", "orthogonal", "sandwich"])
+def test_the_product_is_no_smaller_than_an_empirical_lower_bound(family):
+    subject = network(family)
+    lower = empirical_lower_bound(copy.deepcopy(subject), torch.randn(20, 6), restarts=2, steps=40, pairs=16).ratio
+    assert 0 < lower <= spectral_product(subject) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("family", ["plain", "aol", "orthogonal", "sandwich"])
+def test_the_product_leaves_the_network_as_it_was(family):
+    subject = network(family)
+    before = {name: tensor.clone() for name, tensor in subject.state_dict().items()}
+    spectral_product(subject)
+    after = subject.state_dict()
+    assert {name: tensor.dtype for name, tensor in after.items()} == {name: t.dtype for name, t in before.items()}
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize(
+    ("architecture", "family", "shape"),
+    [("kwlarge", "sandwich", (1, 8, 8)), ("kwlarge", "plain", (1, 8, 8)), ("mlp", "sll", (6,))],
+)
+def test_convolutions_and_residual_blocks_have_no_product(architecture, family, shape):
+    size = "tiny" if architecture == "kwlarge" else "small"
+    assert spectral_product(build_network(architecture, family, size=size, input_shape=shape, outputs=4)) is None

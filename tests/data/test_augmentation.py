@@ -1,0 +1,129 @@
+"""Augmentation: random, seeded, different for each image; its pieces are torchvision's operations."""
+
+import numpy as np
+import pytest
+import torch
+from torchvision.transforms import functional as reference
+
+from lbdn.data.augmentation import AUGMENTATIONS, _blend, _crop, _grey, _shift_hue, crop_flip_jitter
+
+FACTORS = [0.3, 0.5, 0.9, 1.0, 1.1, 2.0]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def pictures(n: int = 6, channels: int = 3, size: int = 16, seed: int = 0) -> torch.Tensor:
+    return torch.rand(n, channels, size, size, generator=generator(seed))
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("size", [8, 32])
+def test_shape_type_and_range_stay(channels, size):
+    images = pictures(50, channels, size)
+    images[0], images[1] = 0, 1
+    result = crop_flip_jitter(images, generator())
+    assert (result.shape, result.dtype) == (images.shape, images.dtype)
+    assert result.min() >= 0
+    assert result.max() <= 1
+    assert not torch.equal(result, images)
+
+
+def test_the_images_that_go_in_stay_as_they_are():
+    images = pictures()
+    crop_flip_jitter(images, generator())
+    assert torch.equal(images, pictures())
+
+
+def test_the_generator_determines_the_result():
+    images = pictures()
+    torch.manual_seed(1)
+    first = crop_flip_jitter(images, generator(5))
+    torch.manual_seed(2)
+    assert torch.equal(crop_flip_jitter(images, generator(5)), first)
+    assert not torch.equal(crop_flip_jitter(images, generator(6)), first)
+
+
+def test_equal_images_of_a_batch_become_different():
+    result = crop_flip_jitter(pictures(1).expand(20, 3, 16, 16), generator())
+    assert torch.cdist(result.flatten(1), result.flatten(1)).fill_diagonal_(1).min() > 0.1
+
+
+def test_a_crop_is_a_window_of_the_reflected_image_and_each_window_comes_up():
+    image = pictures(1, 2, 6)
+    n = 2000
+    crops = _crop(image.expand(n, 2, 6, 6), 4, generator()).numpy()
+    padded = np.pad(image[0].numpy(), ((0, 0), (4, 4), (4, 4)), mode="reflect")
+    windows = {padded[:, i : i + 6, j : j + 6].tobytes(): (i, j) for i in range(9) for j in range(9)}
+    seen = [windows[np.ascontiguousarray(crop).tobytes()] for crop in crops]
+    assert len(set(seen)) == 81
+    assert (np.bincount([i for i, _ in seen]) > n / 9 / 2).all()
+    assert (np.bincount([j for _, j in seen]) > n / 9 / 2).all()
+
+
+def test_half_of_the_images_are_flipped():
+    ramp = torch.linspace(0.2, 0.4, 32).expand(1000, 1, 32, 32)
+    result = crop_flip_jitter(ramp, generator())
+    flipped = result[..., :16].mean(dim=(1, 2, 3)) > result[..., 16:].mean(dim=(1, 2, 3))
+    assert 0.45 < flipped.double().mean() < 0.55
+
+
+def test_without_an_offset_and_at_neutral_factors_each_piece_is_the_identity():
+    images = pictures()
+    one, zero = torch.tensor(1.0), torch.tensor(0.0)
+    assert torch.equal(_crop(images, 0, generator()), images)
+    for other in (torch.zeros_like(images), _grey(images), _grey(images).mean(dim=(1, 2, 3), keepdim=True)):
+        assert torch.equal(_blend(images, other, one), images)
+    for turn in (zero, one, -one):
+        torch.testing.assert_close(_shift_hue(images, turn), images, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_brightness_and_contrast_are_torchvisions(factor, channels):
+    for image in pictures(channels=channels):
+        bright = _blend(image[None], torch.zeros_like(image[None]), torch.tensor(factor))[0]
+        torch.testing.assert_close(bright, reference.adjust_brightness(image, factor), atol=1e-5, rtol=0)
+        contrast = _blend(image[None], _grey(image[None]).mean(dim=(1, 2, 3), keepdim=True), torch.tensor(factor))[0]
+        torch.testing.assert_close(contrast, reference.adjust_contrast(image, factor), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_saturation_is_torchvisions(factor):
+    for image in pictures():
+        saturated = _blend(image[None], _grey(image[None]), torch.tensor(factor))[0]
+        torch.testing.assert_close(saturated, reference.adjust_saturation(image, factor), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("shift", [-0.5, -0.02, -0.005, 0.0, 0.01, 0.02, 0.3])
+def test_hue_is_torchvisions(shift):
+    images = pictures()
+    images[0, :, :4] = 0.5  # grey
+    images[1, :, :4] = torch.eye(3)[:, None, torch.arange(16) % 3]  # pure colours
+    images[2, 0] = images[2, 1]  # two channels alike
+    expected = torch.stack([reference.adjust_hue(image, shift) for image in images])
+    torch.testing.assert_close(_shift_hue(images, torch.tensor(shift)), expected, atol=1e-5, rtol=0)
+
+
+def test_pillows_operations_are_the_same_up_to_rounding():
+    image = pictures(1, size=32)
+    picture = reference.to_pil_image(image[0])
+    image = reference.to_tensor(picture)[None]
+    for result, expected, tolerance in (
+        (_blend(image, torch.zeros_like(image), torch.tensor(1.1)), reference.adjust_brightness(picture, 1.1), 2),
+        (_blend(image, _grey(image).mean(), torch.tensor(0.6)), reference.adjust_contrast(picture, 0.6), 2),
+        (_blend(image, _grey(image), torch.tensor(1.8)), reference.adjust_saturation(picture, 1.8), 2),
+    ):
+        assert (result[0] - reference.to_tensor(expected)).abs().max() <= tolerance / 255
+
+
+def test_hue_and_saturation_leave_grey_images_alone():
+    grey = pictures(channels=1).expand(-1, 3, -1, -1)
+    torch.testing.assert_close(_shift_hue(grey, torch.tensor(0.3)), grey, atol=1e-6, rtol=0)
+    torch.testing.assert_close(_blend(grey, _grey(grey), torch.tensor(2.0)), grey, atol=2e-4, rtol=0)
+
+
+def test_none_is_the_name_of_no_augmentation():
+    assert AUGMENTATIONS["none"] is None
+    assert AUGMENTATIONS["crop-flip-jitter"] is crop_flip_jitter

@@ -1,0 +1,240 @@
+"""Stages as commands, on tiny data, through click's runner."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+import stages.attack
+import stages.cell
+import stages.certify
+import stages.families
+import stages.lipschitz
+import stages.page
+import stages.parts
+import stages.prepare
+import stages.report
+import stages.train
+
+TRAINING = {"loss": {"name": "cross-entropy"}, "epochs": 2, "batch_size": 100, "learning_rate": 0.01}
+SEARCH = {"restarts": 1, "steps": 5, "pairs": 4, "radius": 0.05, "learning_rate": 0.1, "seed": 0}
+PARAMS = {
+    "gamma": 2,
+    "datasets": {
+        "square-wave": {"source": "square-wave", "train_samples": 300, "test_samples": 20},
+        "digits": {"source": "digits"},
+    },
+    "toy": {
+        "dataset": "square-wave",
+        "architecture": "toy",
+        "families": ["aol", "sandwich"],
+        "sizes": ["small"],
+        "gammas": [1],
+        "seeds": [5],
+        "training": TRAINING | {"loss": {"name": "mse"}, "normalize": False},
+        "lipschitz": SEARCH | {"layers": True},
+    },
+    "study": {
+        "dataset": "digits",
+        "architecture": "mlp",
+        "families": ["plain", "orthogonal"],
+        "sizes": ["small"],
+        "seeds": [5],
+        "training": TRAINING,
+        "lipschitz": SEARCH,
+        "attack": {"images": 6, "radii_255": [36, 72], "batch_size": 3, "seed": 0},
+        "certify": {"radii_255": [36, 72]},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("workspace")
+    (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def inside(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("LBDN_TRACKING", "off")
+
+
+def run(stage, *arguments: object) -> Result:
+    return CliRunner().invoke(stage.main, [str(argument) for argument in arguments])
+
+
+def succeed(stage, *arguments: object) -> Result:
+    result = run(stage, *arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def train(experiment: str, family: str) -> Path:
+    folder = Path("runs") / experiment / f"{family}-small-seed5"
+    if not (folder / "run.json").exists():
+        gamma = 1 if experiment == "toy" else 2
+        cell = ("--family", family, "--size", "small", "--gamma", gamma, "--seed", 5)
+        succeed(stages.prepare, PARAMS[experiment]["dataset"])
+        succeed(stages.train, experiment, folder, *cell, "--device", "cpu")
+    return folder
+
+
+@pytest.fixture
+def quick_attacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyautoattack.autoattack import AutoAttack
+
+    original = AutoAttack.__init__
+
+    def shortened(self, *args, **kwargs) -> None:
+        original(self, *args, **kwargs)
+        self.square.n_queries = self.apgd.n_iter = self.apgd_targeted.n_iter = self.fab.n_iter = 10
+
+    monkeypatch.setattr(AutoAttack, "__init__", shortened)
+
+
+def evaluate(family: str) -> Path:
+    folder = train("study", family)
+    for stage in (stages.lipschitz, stages.certify, stages.attack):
+        succeed(stage, folder, "--device", "cpu")
+    return folder
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        stages.prepare,
+        stages.families,
+        stages.train,
+        stages.lipschitz,
+        stages.attack,
+        stages.certify,
+        stages.report,
+        stages.page,
+        stages.cell,
+    ],
+)
+def test_help_says_what_a_stage_reads_and_writes(stage):
+    assert "rite" in succeed(stage, "--help").output
+
+
+def test_a_run_goes_from_training_to_the_report_page(quick_attacks):
+    for family in ("aol", "sandwich"):
+        succeed(stages.lipschitz, train("toy", family), "--device", "cpu")
+    certified = rows(evaluate("orthogonal") / "certify.csv")
+    assert len(certified) == 360
+    assert any(float(row["radius"]) > 0 for row in certified)
+    assert all(row["radius"] == "" for row in rows(evaluate("plain") / "certify.csv"))
+    for experiment in ("toy", "study"):
+        succeed(stages.report, experiment)
+    succeed(stages.page, "toy", "study")
+
+    page = Path("reports/report.html").read_text()
+    assert page.count('<img src="data:image/svg+xml;base64,') == 5
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    metrics = json.loads(Path("reports/metrics.json").read_text())
+    assert set(metrics["study"]["orthogonal"]) == {"clean", "robust_72", "certified_72", "tightness"}
+    assert "certified_72" not in metrics["study"]["plain"]
+    assert "epochs 2 (paper 200)" in Path("reports/tables/toy/tightness.md").read_text()
+
+
+def test_certified_is_at_most_robust_is_at_most_clean_image_by_image(quick_attacks):
+    folder = evaluate("orthogonal")
+    certified = {row["image"]: row for row in rows(folder / "certify.csv")}
+    attacked = rows(folder / "attack.csv")
+    assert len(attacked) == 6
+    for row in attacked:
+        clean = row["label"] == row["prediction"]
+        assert certified[row["image"]]["prediction"] == row["prediction"]
+        for numerator in (36, 72):
+            robust = row[f"robust@{numerator / 255:.6g}"] == "1"
+            assert float(certified[row["image"]]["radius"]) <= numerator / 255 or robust
+            assert clean or not robust
+
+
+def test_reports_and_tables_are_the_same_bytes_when_made_again(quick_attacks):
+    for family in ("plain", "orthogonal"):
+        evaluate(family)
+    for folder in ("first", "second"):
+        succeed(stages.report, "study", "--reports", folder)
+    files = [path.relative_to("first") for path in Path("first").rglob("*.*")]
+    assert len(files) > 8
+    assert all((Path("first") / f).read_bytes() == (Path("second") / f).read_bytes() for f in files)
+
+
+def test_a_cell_runs_by_itself_and_does_not_repeat_what_is_finished(quick_attacks):
+    succeed(stages.prepare, "digits")
+    arguments = ("study", "cell", "--family", "sandwich", "--size", "small", "--gamma", 2, "--seed", 5)
+    first = succeed(stages.cell, *arguments, "--device", "cpu").output
+    assert all(name in first for name in ("weights.pt", "lipschitz.json", "certify.csv", "attack.csv"))
+    assert succeed(stages.cell, *arguments, "--device", "cpu").output == ""
+    Path("cell/certify.csv").unlink()
+    assert succeed(stages.cell, *arguments, "--device", "cpu").output.startswith("certify.csv")
+    assert set(json.loads(Path("cell/provenance.json").read_text())) == {
+        "weights.pt",
+        "lipschitz.json",
+        "certify.csv",
+        "attack.csv",
+    }
+
+
+def test_parts_join_to_what_was_split(monkeypatch):
+    succeed(stages.prepare, "digits")
+    monkeypatch.setattr(stages.parts, "PART_BYTES", 10_000)
+    succeed(stages.parts, "split", "data/prepared/digits", "parts")
+    assert len(list(Path("parts").iterdir())) > 2
+    succeed(stages.parts, "join", "parts", "joined")
+    for path in Path("data/prepared/digits").iterdir():
+        assert (Path("joined") / path.name).read_bytes() == path.read_bytes()
+    sorted(Path("parts").iterdir())[-1].unlink()
+    result = run(stages.parts, "join", "parts", "again")
+    assert result.exit_code == 1
+    assert "bring all of them" in result.output
+
+
+def test_families_are_told_apart_by_their_source_files():
+    succeed(stages.families, "fingerprints")
+    names = {path.stem: path.read_text() for path in Path("fingerprints").iterdir()}
+    assert set(names) == {"aol", "sandwich", "plain", "orthogonal"}
+    assert len(set(names.values())) == 4
+
+
+@pytest.mark.parametrize(
+    ("stage", "arguments", "said"),
+    [
+        (stages.prepare, ["imagenet"], "no data set 'imagenet' in params.yaml; there are digits, square-wave"),
+        (
+            stages.train,
+            ["nothing", "x", "--family", "aol", "--size", "small", "--gamma", 1, "--seed", 1],
+            "there are study, toy",
+        ),
+        (
+            stages.train,
+            ["study", "x", "--family", "aol", "--size", "small", "--gamma", -1, "--seed", 1],
+            "gamma takes a positive, finite number, got -1.0",
+        ),
+        (
+            stages.train,
+            ["study", "x", "--family", "bcop", "--size", "small", "--gamma", 1, "--seed", 1],
+            "no 'bcop' among the families; there are aol, orthogonal, plain, sandwich, sll",
+        ),
+        (stages.lipschitz, ["nowhere"], "no run.json in nowhere"),
+        (stages.report, ["study", "--runs", "empty"], "no finished run in empty"),
+        (stages.lipschitz, ["x", "--device", "abacus"], "'abacus' is not a device"),
+    ],
+)
+def test_wrong_input_is_one_clear_error(stage, arguments, said):
+    succeed(stages.prepare, "digits")
+    result = run(stage, *arguments)
+    assert result.exit_code != 0
+    assert said in result.output
+    assert "Traceback" not in result.output

@@ -1,0 +1,296 @@
+"""AutoAttack: between certified and clean accuracy, exact on linear classifiers, resumable, within its radius."""
+
+import json
+import logging
+
+import pytest
+import torch
+from pyautoattack.autoattack import AutoAttack
+from torch import nn
+
+from lbdn import attack, build_network
+from lbdn.attack import attacks_for, autoattack
+from lbdn.certify import certified_radius
+
+SIDE = 6  # the square attack takes images of at least 5 x 5
+
+
+class Linear(nn.Module):
+    """A classifier whose distance to each boundary is known."""
+
+    def __init__(self, classes: int, gain: float = 3.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(SIDE**2, classes)
+        self.gain = gain
+
+    def forward(self, x):
+        return self.gain * self.linear(x.flatten(1))
+
+    def distances(self, x: torch.Tensor) -> torch.Tensor:
+        """Return each image's distance from the nearest boundary, if that is within [0, 1]."""
+        W, f = self.linear.weight.detach().double(), self.linear.double()(x.double().flatten(1)).detach()
+        self.linear.float()
+        top = f.argmax(1)
+        gaps = (f.gather(1, top[:, None]) - f) / torch.cdist(W, W)[top].clamp_min(1e-30)
+        return gaps.scatter(1, top[:, None], torch.inf).amin(1)
+
+
+def images(n: int) -> torch.Tensor:
+    return 0.4 + 0.2 * torch.rand(n, 1, SIDE, SIDE)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Cut the attacks' iterations, which the laws here don't depend on."""
+    standard = AutoAttack._set_version
+
+    def cut(self, version="standard"):
+        standard(self, version)
+        self.square.n_queries = 50
+        self.fab.n_iter = self.apgd.n_iter = self.apgd_targeted.n_iter = 30
+
+    monkeypatch.setattr(AutoAttack, "_set_version", cut)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Record what the attack gets and returns: images, labels, perturbed images, answers, radius."""
+    calls = []
+    run = AutoAttack.run_standard_evaluation
+
+    def record(self, x, y, **options):
+        result = run(self, x, y, **options)
+        calls.append((x.clone(), y.clone(), *result, self.epsilon))
+        return result
+
+    monkeypatch.setattr(AutoAttack, "run_standard_evaluation", record)
+    return calls
+
+
+def column(rows: list[dict], name: str) -> torch.Tensor:
+    return torch.tensor([row[name] for row in rows])
+
+
+def test_the_full_attack_breaks_a_linear_classifier_exactly_where_the_boundary_is_within_the_radius():
+    network, x = Linear(4), images(60)
+    distances = network.distances(x)
+    eps = float(distances.median())
+    clear = (distances / eps - 1).abs() > 0.03
+    x, distances = x[clear], distances[clear]
+    assert distances.max() < 0.4  # so that the box [0, 1] is out of reach
+    rows = autoattack(network, x, network(x).argmax(1), eps=[eps], seed=0)
+    robust = column(rows, f"robust@{eps:.6g}").bool()
+    assert torch.equal(robust, distances > eps)
+    assert 10 < robust.sum() < len(robust) - 10
+
+
+def test_certified_images_stay_robust_and_robust_ones_are_clean_at_every_radius(quick):
+    network = build_network("mlp", "sandwich", gamma=1.0, input_shape=(1, SIDE, SIDE), outputs=4)
+    x = torch.rand(24, 1, SIDE, SIDE)
+    with torch.no_grad():
+        network.body[-1].bias -= network(x).mean(0)
+    logits = network(x)
+    labels = logits.argmax(1)
+    labels[:4] = (labels[:4] + 1) % 4
+    certified = certified_radius(logits, labels, network.pair_gamma())
+    radii = certified[certified > 0].quantile(torch.tensor([0.3, 0.8], dtype=torch.float64)).tolist()
+    radii.append(3 * float(certified.max()))
+    rows = autoattack(network, x, labels, eps=radii[::-1], seed=0)
+    clean = column(rows, "prediction") == labels
+    before = clean
+    for eps in radii:
+        robust = column(rows, f"robust@{eps:.6g}").bool()
+        attacked = column(rows, f"attacked@{eps:.6g}")
+        assert (robust | (certified <= eps)).all()
+        assert (before | ~robust).all()
+        assert torch.equal(attacked == labels, robust)
+        before = robust
+    assert clean.sum() == 20
+    assert 0 < (certified > radii[0]).sum() < 20
+    inflated = certified * 100 > radii[-1]
+    assert (inflated & ~before).any()
+
+
+def test_what_is_reported_broken_is_broken_by_a_perturbation_within_the_radius_and_the_box(quick, recorded):
+    network, x = Linear(4), images(20)
+    x[:5] = x[:5].round()  # at the box's corners
+    labels = network(x).argmax(1)
+    radii = network.distances(x).quantile(torch.tensor([0.3, 0.7], dtype=torch.float64)).tolist()
+    rows = autoattack(network, x, labels, eps=radii, seed=0)
+    assert [eps for *_, eps in recorded] == radii
+    broken = 0
+    for x0, y0, x1, _, eps in recorded:
+        reported = {row["image"]: row[f"attacked@{eps:.6g}"] for row in rows if not row[f"robust@{eps:.6g}"]}
+        for index, answer in reported.items():
+            place = (x0 == x[index]).flatten(1).all(1).nonzero().flatten()
+            if len(place):  # else broken at a smaller radius
+                moved = x1[place]
+                assert (moved - x0[place]).double().norm() <= eps * (1 + 1e-5)
+                assert moved.min() >= 0
+                assert moved.max() <= 1
+                assert network(moved).argmax() == answer != y0[place]
+                broken += 1
+    assert broken == (column(rows, f"robust@{radii[1]:.6g}") == 0).sum() > 5
+
+
+def test_a_perturbation_beyond_the_radius_does_not_count(monkeypatch):
+    network, x = Linear(3), images(4)
+    labels = network(x).argmax(1)
+
+    def leap(self, x, y, **_):
+        step = torch.zeros_like(x)
+        step[:2, 0, 0, 0], step[2:, 0, 0, 0] = 0.99 * self.epsilon, 1.01 * self.epsilon
+        return x + step, (y + 1) % 3
+
+    monkeypatch.setattr(AutoAttack, "run_standard_evaluation", leap)
+    rows = autoattack(network, x, labels, eps=[0.1], seed=0)
+    assert column(rows, "robust@0.1").tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 11])
+def test_few_classes_are_attacked_too(quick, recorded, caplog, classes):
+    network, x = Linear(classes), images(12)
+    eps = float(network.distances(x).median())
+    with caplog.at_level(logging.WARNING):
+        rows = autoattack(network, x, network(x).argmax(1), eps=[eps], seed=0)
+    assert len(recorded) == 1
+    assert 1 <= column(rows, f"robust@{eps:.6g}").sum() <= 11
+    assert "not possible" not in caplog.text
+
+
+def test_the_attacks_are_the_standard_ones_where_the_classes_allow():
+    assert attacks_for(10) == attacks_for(1000) == (("apgd-ce", "apgd-t", "fab-t", "square"), 9)
+    assert attacks_for(4) == (("apgd-ce", "apgd-t", "fab-t", "square"), 3)
+    with pytest.raises(ValueError, match="two classes, got 1"):
+        attacks_for(1)
+
+
+def test_full_iterations_targets_and_order_are_those_of_the_standard_version():
+    adversary = attack._adversary(Linear(12), 12, 0.1, 0, torch.device("cpu"))
+    standard = AutoAttack(Linear(12), norm="L2", eps=0.1, version="standard")
+    assert adversary.attacks_to_run == standard.attacks_to_run
+    for name, options in {
+        "apgd": ("n_restarts", "n_iter"),
+        "apgd_targeted": ("n_restarts", "n_iter", "n_target_classes"),
+        "fab": ("n_restarts", "n_iter", "n_target_classes"),
+        "square": ("n_restarts", "n_queries"),
+    }.items():
+        for option in options:
+            assert getattr(getattr(adversary, name), option) == getattr(getattr(standard, name), option)
+
+
+@pytest.fixture
+def task():
+    network, x = Linear(3), images(9)
+    eps = float(network.distances(x).median())
+    return {"network": network, "images": x, "labels": network(x).argmax(1), "eps": [eps], "seed": 0, "batch_size": 4}
+
+
+def run(task: dict, **changes) -> list[dict]:
+    task = task | changes
+    return autoattack(task.pop("network"), task.pop("images"), task.pop("labels"), **task)
+
+
+def test_rows_are_in_order_and_complete(quick, task):
+    rows = run(task)
+    assert [row["image"] for row in rows] == list(range(9))
+    assert column(rows, "label").tolist() == task["labels"].tolist()
+    eps = f"{task['eps'][0]:.6g}"
+    assert all(row.keys() == {"image", "label", "prediction", f"robust@{eps}", f"attacked@{eps}"} for row in rows)
+
+
+def test_the_result_depends_on_the_seed_and_not_on_the_global_random_state(quick, task, recorded):
+    torch.manual_seed(1)
+    first = run(task)
+    torch.manual_seed(2)
+    assert run(task) == first
+    run(task, seed=1)
+    perturbed = [x1 for _, _, x1, _, _ in recorded]
+    assert all(torch.equal(a, b) for a, b in zip(perturbed[:3], perturbed[3:6], strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(perturbed[:3], perturbed[6:], strict=True))
+
+
+def test_the_attack_leaves_the_network_and_the_images_as_they_were(quick, task):
+    network, x = task["network"].train(), task["images"].clone()
+    network.linear.weight.grad = torch.ones_like(network.linear.weight)
+    before = network.linear.weight.detach().clone()
+    run(task)
+    assert torch.equal(task["images"], x)
+    assert torch.equal(network.linear.weight, before)
+    assert torch.equal(network.linear.weight.grad, torch.ones_like(before))
+    assert network.training
+    assert network.linear.weight.requires_grad
+
+
+def test_an_interrupted_attack_goes_on_after_its_last_finished_batch(quick, task, tmp_path, monkeypatch):
+    expected = run(task)
+    state = tmp_path / "state.json"
+    starts = []
+    attack_batch = attack._attack_batch
+
+    def interrupted(*args):
+        starts.append(args[-1])
+        if len(starts) == 2:
+            raise KeyboardInterrupt
+        return attack_batch(*args)
+
+    monkeypatch.setattr(attack, "_attack_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(task, state=state)
+    assert run(task, state=state) == expected
+    assert starts == [0, 4, 4, 8]
+
+
+def poisoned(task: dict, state) -> dict:
+    """Finish the task with a state file, then write an impossible prediction into that."""
+    run(task, state=state, identity={"weights": "abc"})
+    saved = json.loads(state.read_text())
+    saved["rows"][0]["prediction"] = 99
+    state.write_text(json.dumps(saved))
+    return saved
+
+
+def test_a_state_file_of_the_same_arguments_is_used(quick, task, tmp_path):
+    saved = poisoned(task, tmp_path / "state.json")
+    assert run(task, state=tmp_path / "state.json", identity={"weights": "abc"}) == saved["rows"]
+
+
+@pytest.mark.parametrize("changed", ["seed", "eps", "batch_size", "identity", "number of images", "images", "labels"])
+def test_a_state_file_of_other_arguments_is_ignored(quick, task, tmp_path, changed):
+    state = tmp_path / "state.json"
+    poisoned(task, state)
+    other = {
+        "seed": {"seed": 1},
+        "eps": {"eps": [*task["eps"], 0.001]},
+        "batch_size": {"batch_size": 9},
+        "identity": {"identity": {"weights": "abd"}},
+        "number of images": {"images": task["images"][:8], "labels": task["labels"][:8]},
+        "images": {"images": images(9)},
+        "labels": {"labels": (task["labels"] + 1) % 3},
+    }[changed]
+    changes = {"identity": {"weights": "abc"}} | other
+    assert run(task, state=state, **changes) == run(task, **changes)
+
+
+@pytest.mark.parametrize("value", [-0.01, 1.01, float("nan")])
+def test_images_outside_the_unit_box_are_refused(task, value):
+    task["images"][3, 0, 2, 2] = value
+    with pytest.raises(ValueError, match=r"pixels in \[0, 1\]"):
+        run(task)
+
+
+@pytest.mark.parametrize("eps", [[], [0.0], [0.1, -0.1], [float("nan")]])
+def test_radii_that_are_not_positive_are_refused(task, eps):
+    with pytest.raises(ValueError, match="eps takes positive radii"):
+        run(task, eps=eps)
+
+
+def test_no_images_are_refused(task):
+    with pytest.raises(ValueError, match="at least one image"):
+        run(task, images=task["images"][:0], labels=task["labels"][:0])
+
+
+def test_images_that_the_square_attack_cannot_take_are_refused_by_name(quick):
+    network = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    with pytest.raises(ValueError, match="4 x 4"):
+        autoattack(network, torch.rand(3, 1, 4, 4), torch.tensor([0, 1, 2]), eps=[1e-4], seed=0)

@@ -1,0 +1,369 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from lbdn import registry
+from lbdn.bounds import explicit_weights, spectral_product
+from lbdn.layers import Family, InputNormalization, LastLayerNormalization
+from lbdn.networks import Network, Selection, ZeroPadding, build_network
+from tests.oracles import (
+    assert_lipschitz,
+    dense_operator,
+    jacobian,
+    jacobian_norm,
+    perturb,
+    ratios,
+    spectral_norm,
+)
+
+BOUNDED = ["aol", "orthogonal", "sll", "sandwich"]
+ARCHITECTURES = {
+    "toy": ("toy", "small", (2,)),
+    "mlp": ("mlp", "small", (1, 4, 4)),
+    "kwlarge 8x8": ("kwlarge", "tiny", (1, 8, 8)),
+    "kwlarge 12x8": ("kwlarge", "tiny", (2, 12, 8)),
+}
+IMAGES = {name: case for name, case in ARCHITECTURES.items() if name != "toy"}
+
+families = pytest.mark.parametrize("family", BOUNDED)
+all_families = pytest.mark.parametrize("family", [*BOUNDED, "plain"])
+
+
+def each(cases):
+    return pytest.mark.parametrize(("architecture", "size", "shape"), cases.values(), ids=list(cases))
+
+
+def random_network(architecture, family, size, shape, **options):
+    """A network in float64, away from its initial values."""
+    network = build_network(architecture, family, size=size, input_shape=shape, outputs=3, **options)
+    return perturb(network.double(), spread=0.1)
+
+
+def statistics(shape):
+    return [0.5] * shape[0], [0.25, 0.3][: shape[0]]
+
+
+def parameters(network):
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def counted(architecture, family, **options):
+    with torch.device("meta"):
+        return parameters(build_network(architecture, family, **options))
+
+
+CIFAR100 = {"input_shape": (3, 32, 32), "outputs": 100}
+TINY_IMAGENET = {"input_shape": (3, 64, 64), "outputs": 200}
+COUNTS = {
+    "plain": [3_067_140, 12_161_444, 48_431_844, 10_982_760, 43_721_224],
+    "aol": [3_067_140, 12_161_444, 48_431_844, 10_982_760, 43_721_224],
+    "orthogonal": [3_041_547, 12_059_051, 48_022_251, 10_957_167, 43_618_831],
+    "sandwich": [3_038_299, 12_013_883, 47_807_227, 9_411_055, 37_312_207],
+}
+SETTINGS = [(size, CIFAR100) for size in ("small", "medium", "large")]
+SETTINGS += [(size, TINY_IMAGENET) for size in ("small", "medium")]
+
+
+@pytest.mark.parametrize("family", COUNTS)
+@pytest.mark.parametrize("column", range(5))
+def test_parameter_counts_of_kwlarge_are_the_papers(family, column):
+    size, data = SETTINGS[column]
+    assert counted("kwlarge", family, size=size, **data) == COUNTS[family][column]
+
+
+@pytest.mark.parametrize(("data", "count"), [(CIFAR100, 25_806_381), (TINY_IMAGENET, 39_149_203)])
+def test_parameter_counts_of_the_certified_networks_are_the_papers(data, count):
+    assert counted("deep", "sandwich", last_layer_normalization=True, **data) == count
+
+
+@pytest.mark.parametrize(
+    ("size", "data", "millions"),
+    [
+        ("small", CIFAR100, 41),
+        ("medium", CIFAR100, 78),
+        ("large", CIFAR100, 118),
+        ("xlarge", CIFAR100, 236),
+        ("small", TINY_IMAGENET, 165),
+        ("medium", TINY_IMAGENET, 314),
+        ("xlarge", TINY_IMAGENET, 1101),
+    ],
+)
+def test_parameter_counts_of_sll_are_the_papers_in_whole_millions(size, data, millions):
+    assert counted("kwlarge", "sll", size=size, **data) // 10**6 == millions
+
+
+@all_families
+def test_the_toy_has_about_130_thousand_parameters(family):
+    assert counted("toy", family, input_shape=(1,), outputs=1) == pytest.approx(130_000, rel=0.05)
+
+
+@each(ARCHITECTURES)
+@families
+@pytest.mark.parametrize("gamma", [0.5, 10])
+def test_a_network_is_gamma_lipschitz(architecture, size, shape, family, gamma):
+    network = random_network(architecture, family, size, shape, gamma=gamma)
+    assert network.gamma == network.pixel_gamma == gamma
+    assert_lipschitz(network, shape, gamma)
+
+
+@each(ARCHITECTURES)
+@families
+def test_a_network_with_a_layer_out_of_bounds_is_flagged(architecture, size, shape, family):
+    network = random_network(architecture, family, size, shape)
+    network.body[-1].scale *= 1e9
+    with pytest.raises(AssertionError, match="above"):
+        assert_lipschitz(network, shape, network.gamma)
+
+
+@each(ARCHITECTURES)
+@families
+def test_gamma_multiplies_the_outputs_of_a_network_without_biases(architecture, size, shape, family):
+    x = torch.randn(5, *shape, dtype=torch.float64)
+    networks = []
+    for gamma in (1.0, 9.0):
+        torch.manual_seed(0)
+        networks.append(random_network(architecture, family, size, shape, gamma=gamma))
+        for name, parameter in networks[-1].named_parameters():
+            if name.endswith("bias"):
+                parameter.data.zero_()
+    torch.testing.assert_close(networks[1](x), 9 * networks[0](x))
+
+
+@pytest.mark.parametrize("family", BOUNDED)
+@pytest.mark.parametrize(("architecture", "shape"), [("toy", (2,)), ("mlp", (1, 4, 4))])
+def test_training_for_large_ratios_comes_close_to_gamma_and_not_above(architecture, shape, family):
+    network = build_network(architecture, family, gamma=5.0, input_shape=shape, outputs=3)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+    x = torch.randn(8, *shape)
+    y = x + 0.5 * torch.randn_like(x)
+    for _ in range(25):
+        optimizer.zero_grad()
+        (-ratios(network, x, y).sum()).backward()
+        optimizer.step()
+    network = network.double()
+    ratio = ratios(network, x.double(), y.double()).max()
+    assert 3 < ratio <= 5 * (1 + 1e-9)
+    assert_lipschitz(network, shape, 5)
+
+
+@pytest.mark.parametrize("family", ["aol", "sll"])
+def test_pooling_has_norm_one(family):
+    layers = build_network("kwlarge", family, size="tiny", input_shape=(1, 8, 8), outputs=2).body
+    (pooling,) = [layer for layer in layers if isinstance(layer, nn.AvgPool2d)]
+    assert spectral_norm(dense_operator(pooling, (2, 8, 8))) == pytest.approx(1)
+
+
+@each(IMAGES)
+@families
+@pytest.mark.parametrize("last_layer_normalization", [False, True])
+def test_the_bound_in_pixels_is_gamma_over_the_smallest_deviation(
+    architecture, size, shape, family, last_layer_normalization
+):
+    options = {"gamma": 10, "last_layer_normalization": last_layer_normalization}
+    network = random_network(architecture, family, size, shape, normalization=statistics(shape), **options)
+    assert network.pixel_gamma == pytest.approx(network.gamma / 0.25)
+    assert_lipschitz(network, shape, network.pixel_gamma)
+    assert_lipschitz(network.body, shape, network.gamma)
+
+
+@each(IMAGES)
+@families
+@pytest.mark.parametrize("last_layer_normalization", [False, True])
+def test_differences_of_outputs_keep_their_bounds_from_pixels(
+    architecture, size, shape, family, last_layer_normalization
+):
+    options = {"gamma": 2.0, "last_layer_normalization": last_layer_normalization}
+    network = random_network(architecture, family, size, shape, normalization=statistics(shape), **options)
+    J = jacobian(network, torch.rand(*shape, dtype=torch.float64))
+    slopes = (J[:, None, :] - J[None, :, :]).norm(dim=-1)
+    bounds = network.pair_gamma().expand(3, 3)
+    assert (slopes <= bounds * (1 + 1e-9)).all()
+    assert bounds.dtype == torch.float64
+
+
+def only_last_layer(*, gamma=1.0, normalization=None):
+    layer = perturb(LastLayerNormalization(4, 3, scale=gamma).double())
+    return Network([layer], gamma=gamma, normalization=normalization).double()
+
+
+@pytest.mark.parametrize("size", [1e-20, 1, 1e4])
+def test_bounds_with_last_layer_normalization_are_exact_for_one_layer(size):
+    network = only_last_layer(gamma=2.0)
+    network.body[0].weight.data *= size
+    J = jacobian(network, torch.randn(4, dtype=torch.float64))
+    torch.testing.assert_close(network.pair_gamma(), torch.cdist(J, J))
+    assert network.gamma == pytest.approx(spectral_norm(J))
+
+
+def test_root_two_is_no_bound_of_differences_with_last_layer_normalization():
+    network = only_last_layer()
+    network.body[0].weight.data[1] = -network.body[0].weight.data[0]
+    assert network.pair_gamma()[0, 1] == pytest.approx(2)
+
+
+def test_bounds_follow_the_parameters():
+    network = only_last_layer()
+    before = network.gamma, network.pair_gamma()
+    perturb(network)
+    assert network.gamma != before[0]
+    assert not torch.equal(network.pair_gamma(), before[1])
+
+
+def test_an_unconstrained_network_has_no_bounds():
+    network = build_network("mlp", "plain", gamma=None, input_shape=(1, 4, 4), outputs=3, normalization=([0.5], [0.25]))
+    assert network.gamma is network.pixel_gamma is network.pair_gamma() is None
+
+
+@all_families
+def test_normalization_is_composed_with_the_body(family):
+    network = random_network("kwlarge", family, "tiny", (2, 8, 8), normalization=([0.5, 0.4], [0.25, 0.3]))
+    x = torch.rand(5, 2, 8, 8, dtype=torch.float64)
+    mean, std = (network.normalization.get_buffer(name).flatten() for name in ("mean", "std"))
+    standardised = torch.stack([(x[:, c] - mean[c]) / std[c] for c in range(2)], dim=1)
+    torch.testing.assert_close(network(x), network.body(standardised))
+
+
+def test_normalization_of_other_channels_than_the_images_is_a_value_error():
+    with pytest.raises(ValueError, match="got"):
+        build_network(
+            "kwlarge", "sll", size="tiny", input_shape=(1, 8, 8), outputs=3, normalization=([0.5] * 3, [0.2] * 3)
+        )(torch.rand(2, 1, 8, 8))
+
+
+@pytest.mark.parametrize("architecture", ["toy", "mlp"])
+def test_normalization_of_vectors_gives_a_row_an_input_or_is_a_value_error(architecture):
+    try:
+        network = build_network(architecture, "sandwich", input_shape=(1,), outputs=3, normalization=([0.5], [0.2]))
+        result = network(torch.rand(5, 1))
+    except ValueError:
+        return
+    assert result.shape == (5, 3)
+
+
+@each(ARCHITECTURES)
+@all_families
+def test_a_state_dict_loads_strictly_into_a_new_network(architecture, size, shape, family):
+    options = {} if architecture == "toy" else {"normalization": statistics(shape)}
+    network = random_network(architecture, family, size, shape, **options)
+    other = random_network(architecture, family, size, shape, **options)
+    other.load_state_dict(network.state_dict(), strict=True)
+    x = torch.rand(5, *shape, dtype=torch.float64)
+    assert torch.equal(other(x), network(x))
+    assert torch.equal(copy.deepcopy(network).eval()(x), network(x))
+
+
+@each(ARCHITECTURES)
+@all_families
+def test_all_parameters_get_gradients_and_none_appears_later(architecture, size, shape, family):
+    network = build_network(architecture, family, size=size, input_shape=shape, outputs=3)
+    before = dict(network.named_parameters())
+    network(torch.rand(5, *shape)).square().sum().backward()
+    assert dict(network.named_parameters()).keys() == before.keys()
+    assert all(parameter.requires_grad and parameter.grad is not None for parameter in before.values())
+
+
+@families
+def test_the_ends_of_a_network_have_the_root_of_gamma(family):
+    scales = [
+        layer.scale
+        for layer in build_network("mlp", family, gamma=9.0, input_shape=(1, 4, 4), outputs=3).body
+        if hasattr(layer, "scale")
+    ]
+    assert scales == [3, *[1] * (len(scales) - 2), 3]
+
+
+@pytest.mark.parametrize("family", ["plain", "aol", "orthogonal", "sandwich"])
+def test_explicit_weights_are_those_of_the_network_and_leave_it_as_it_was(family):
+    network = build_network("mlp", family, gamma=2.0, input_shape=(1, 2, 2), outputs=3)
+    x = torch.rand(2, 1, 2, 2)
+    expected = network(x)
+    weights = explicit_weights(network)
+    assert {weight.dtype for weight in weights} == {torch.float64}
+    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
+    assert torch.equal(network(x), expected)
+    biases = [layer.bias.double() for layer in network.body if hasattr(layer, "bias")]
+    hidden = x.flatten(1).double()
+    for W, b in zip(weights[:-1], biases[:-1], strict=True):
+        hidden = torch.relu(hidden @ W.mT + b)
+    torch.testing.assert_close(hidden @ weights[-1].mT + biases[-1], expected.double(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["plain", "aol", "orthogonal", "sandwich"])
+def test_the_product_of_norms_is_an_upper_bound(family):
+    network = random_network("mlp", family, "small", (1, 4, 4), gamma=2.0)
+    assert_lipschitz(network, (1, 4, 4), spectral_product(network))
+
+
+def test_networks_with_convolutions_or_residual_blocks_have_no_explicit_weights():
+    for architecture, family in [("kwlarge", "sandwich"), ("mlp", "sll")]:
+        network = build_network(architecture, family, size="small", input_shape=(1, 8, 8), outputs=3)
+        assert explicit_weights(network) is spectral_product(network) is None
+
+
+@pytest.mark.parametrize("dim", [-1, -3])
+def test_zero_padding_and_selection_keep_distances_and_values(dim):
+    x = torch.randn(2, 3, 4, 5)
+    padded = ZeroPadding(8, dim=dim)(x)
+    assert padded.shape[dim] == 8
+    assert torch.equal(padded.narrow(dim, 0, x.shape[dim]), x)
+    assert padded.norm() == x.norm()
+    assert torch.equal(Selection(5, 2, scale=3.0)(x), 3 * x[..., :2])
+
+
+@pytest.mark.parametrize("gamma", [0, -1, float("nan"), float("inf"), None])
+@families
+def test_a_gamma_that_is_not_positive_and_finite_is_a_value_error(gamma, family):
+    with pytest.raises(ValueError, match=f"gamma takes a positive, finite number, got {gamma}"):
+        build_network("toy", family, gamma=gamma, input_shape=(1,), outputs=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"family": "other"}, "no 'other' among the families.*aol, orthogonal, plain, sandwich, sll"),
+        ({"architecture": "other"}, "no 'other' among the architectures.*deep, kwlarge, mlp, toy"),
+        ({"size": "other"}, "no size 'other'.*tiny, small, medium, large"),
+        ({"size": "other", "family": "sll"}, "no size 'other'.*tiny, small, medium, large, xlarge"),
+        ({"size": "other", "architecture": "toy"}, "no size 'other' of toy.*small"),
+        ({"size": "other", "architecture": "mlp"}, "no size 'other' of mlp.*small"),
+        ({"size": "other", "architecture": "deep"}, "no size 'other' of deep.*small"),
+        ({"input_shape": (3, 10, 8)}, "4 divides, got 10 x 8"),
+        ({"input_shape": (3, 8, 10), "family": "sll"}, "4 divides, got 8 x 10"),
+        ({"input_shape": (3, 12, 8), "architecture": "deep", "size": "small"}, "8 divides, got 12 x 8"),
+        ({"input_shape": (64,)}, r"\(channels, height, width\).*got \(64,\)"),
+        ({"input_shape": (0, 8, 8)}, r"positive numbers, got \(0, 8, 8\)"),
+        ({"outputs": 0}, "positive numbers, got .* 0"),
+        ({"outputs": 65, "family": "sll"}, "65 outputs from 64 features"),
+        ({"input_shape": (17, 8, 8), "family": "sll"}, "at most 16 .*got 17"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_value_errors(arguments, message):
+    defaults = {"architecture": "kwlarge", "family": "aol", "size": "tiny", "input_shape": (3, 8, 8), "outputs": 10}
+    arguments = defaults | arguments
+    with pytest.raises(ValueError, match=message):
+        build_network(**arguments)(torch.zeros(1, *arguments["input_shape"]))
+
+
+@each(ARCHITECTURES)
+@all_families
+def test_inputs_of_another_size_are_value_errors(architecture, size, shape, family):
+    network = build_network(architecture, family, size=size, input_shape=shape, outputs=3)
+    larger = 200 if architecture == "toy" else shape[0] + 16
+    with pytest.raises(ValueError, match=r"takes .*got"):
+        network(torch.rand(2, larger, *shape[1:]))
+
+
+def test_networks_are_built_from_a_family_alone():
+    family = registry.find("families", "sandwich")
+    assert isinstance(family, Family)
+    layers = registry.find("architectures", "toy")(
+        family, size="small", scale=2.0, input_shape=(1,), outputs=1, last=family.linear
+    )
+    assert jacobian_norm(nn.Sequential(*layers).double(), torch.randn(1, dtype=torch.float64)) <= 4
+
+
+def test_normalization_alone_is_part_of_the_bound():
+    network = only_last_layer(normalization=InputNormalization([0.5], [0.1]))
+    assert network.pixel_gamma == pytest.approx(10 * network.gamma)

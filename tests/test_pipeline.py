@@ -1,0 +1,132 @@
+"""The DVC graph, by running it on a copy of the repository with small settings."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+
+def shrink(params: dict) -> dict:
+    params["toy"] |= {"families": ["aol"], "gammas": [1]}
+    params["study"] |= {"families": ["sandwich"], "architecture": "mlp", "sizes": ["small"]}
+    for experiment in ("toy", "study"):
+        params[experiment]["training"]["epochs"] = 1
+        params[experiment]["lipschitz"] |= {"restarts": 1, "steps": 3, "pairs": 4, "layers": False}
+    params["study"]["attack"] |= {"images": 1, "radii_255": [72]}
+    return params
+
+
+class Repository:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        ignored = ("MLFLOW_", "DVC_", "LBDN_")
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(ignored)} | {
+            "PATH": path,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": "",
+            "GIT_AUTHOR_NAME": "t",
+            "GIT_AUTHOR_EMAIL": "t@localhost",
+            "GIT_COMMITTER_NAME": "t",
+            "GIT_COMMITTER_EMAIL": "t@localhost",
+        }
+
+    def __call__(self, *command: str, check: bool = True) -> str:
+        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def stages_to_run(self, *targets: str) -> list[str]:
+        lines = self("dvc", "repro", "--dry", *targets).splitlines()
+        return [line.split("'")[1] for line in lines if line.startswith("Running stage")]
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    folder = tmp_path_factory.mktemp("clone") / "study"
+    folder.mkdir()
+    for name in (
+        "lbdn",
+        "stages",
+        ".dvc/config",
+        ".dvc/plots",
+        ".dvcignore",
+        ".gitignore",
+        "dvc.yaml",
+        "pyproject.toml",
+    ):
+        source, target = ROOT / name, folder / name
+        target.parent.mkdir(exist_ok=True)
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, target)
+    params = shrink(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    repository = Repository(folder)
+    repository("git", "init", "--quiet")
+    repository("dvc", "repro")
+    repository("git", "add", ".")
+    repository("git", "commit", "--quiet", "--message", "study")
+    return repository
+
+
+def test_a_run_makes_the_page_and_all_models_are_in_mlflow(repository):
+    from mlflow.tracking import MlflowClient
+
+    assert (repository.folder / "reports/report.html").exists()
+    client = MlflowClient(f"sqlite:///{repository.folder / 'mlflow.db'}")
+    experiments = {e.name: e.experiment_id for e in client.search_experiments()}
+    runs = client.search_runs([experiments["study"]])
+    assert [run.info.status for run in runs] == ["FINISHED"]
+    needed = {"accuracy_clean", "accuracy_robust_72", "accuracy_certified_72", "tightness", "test_accuracy"}
+    assert all(needed <= set(run.data.metrics) for run in runs)
+
+
+def test_a_second_run_does_nothing(repository):
+    assert repository.stages_to_run() == []
+    assert "up to date" in repository("dvc", "status")
+
+
+def test_editing_a_family_retrains_that_family_only(repository):
+    path = repository.folder / "lbdn/layers/aol.py"
+    before = path.read_text()
+    path.write_text(before + "\n# an edit\n")
+    try:
+        repository("dvc", "repro", "families")
+        trained = {name for name in repository.stages_to_run() if name.startswith("train")}
+        assert trained == {"train-toy@aol-small-1-123"}
+    finally:
+        path.write_text(before)
+        repository("dvc", "repro", "families")
+
+
+def test_editing_a_figure_retrains_nothing(repository):
+    path = repository.folder / "lbdn/report/figures.py"
+    before = path.read_text()
+    path.write_text(before + "\n# an edit\n")
+    try:
+        assert set(repository.stages_to_run()) <= {"report@toy", "report@study", "page"}
+        assert "report@study" in repository.stages_to_run()
+    finally:
+        path.write_text(before)
+
+
+def test_an_experiment_at_another_gamma_retrains_the_study_and_nothing_else(repository):
+    output = repository("dvc", "exp", "run", "--temp", "--name", "two", "-S", "gamma=2")
+    ran = {line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage")}
+    assert {name for name in ran if name.startswith("train")} == {"train-study@sandwich-small-123"}
+    rows = json.loads(repository("dvc", "exp", "show", "--json"))
+    metrics = rows[1]["experiments"][0]["revs"][0]["data"]["metrics"]["reports/metrics.json"]["data"]
+    assert metrics["study"]["sandwich"]["clean"] > 0.1
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{repository.folder / 'mlflow.db'}")
+    found = client.search_runs([client.get_experiment_by_name("study").experiment_id])
+    assert sorted(run.data.params["gamma"] for run in found) == ["1.0", "2.0"]

@@ -1,0 +1,118 @@
+import time
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from lbdn import tracking
+
+DESCRIPTION = {
+    "experiment": "study",
+    "family": "sandwich",
+    "size": "tiny",
+    "gamma": 2.0,
+    "seed": 1,
+    "training": {"loss": {"name": "mse"}, "epochs": 3},
+}
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    uri = f"sqlite:///{tmp_path / 'store.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.delenv("LBDN_TRACKING", raising=False)
+    return uri
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "weights.pt").write_bytes(b"the weights")
+    (folder / "history.csv").write_text("epoch,train_loss\n1,0.5\n2,0.25\n")
+    return folder
+
+
+def all_runs(uri: str) -> list:
+    client = MlflowClient(uri)
+    return client.search_runs([e.experiment_id for e in client.search_experiments()])
+
+
+def curve(uri: str, run, name: str = "train_loss") -> list[tuple[int, float]]:
+    return [(m.step, m.value) for m in MlflowClient(uri).get_metric_history(run.info.run_id, name)]
+
+
+def test_one_run_is_carried_from_training_through_evaluations(store, run_folder):
+    with tracking.training_run(DESCRIPTION) as log:
+        for epoch in (1, 2):
+            log.epoch({"epoch": epoch, "train_loss": 1 / epoch})
+        log.finish_training(tracking.weights_digest(run_folder))
+    with tracking.evaluation_run(run_folder, DESCRIPTION) as log:
+        log.metrics({"accuracy_clean": 0.75, "tightness": None})
+    (run,) = all_runs(store)
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == "sandwich-tiny-gamma2-seed1"
+    assert run.data.params["training.loss.name"] == "mse"
+    assert curve(store, run) == [(1, 1.0), (2, 0.5)]
+    assert run.data.metrics["accuracy_clean"] == 0.75
+    assert "tightness" not in run.data.metrics
+
+
+def test_a_failure_leaves_the_run_failed_with_what_it_had(store):
+    with pytest.raises(ZeroDivisionError), tracking.training_run(DESCRIPTION) as log:
+        log.epoch({"epoch": 1, "train_loss": 1.0})
+        raise ZeroDivisionError
+    (run,) = all_runs(store)
+    assert run.info.status == "FAILED"
+    assert curve(store, run) == [(1, 1.0)]
+
+
+def test_a_resumed_training_goes_on_in_its_run_without_repeating_epochs(store):
+    for epochs in (2, 3):
+        with pytest.raises(KeyboardInterrupt), tracking.training_run(DESCRIPTION) as log:
+            for epoch in range(1, epochs + 1):
+                log.epoch({"epoch": epoch, "train_loss": float(epoch)})
+            raise KeyboardInterrupt
+    (run,) = all_runs(store)
+    assert curve(store, run) == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+def test_training_again_after_finishing_is_another_run(store):
+    for _ in range(2):
+        with tracking.training_run(DESCRIPTION) as log:
+            log.finish_training("digest")
+    assert len(all_runs(store)) == 2
+
+
+def test_a_model_from_elsewhere_gets_a_run_with_its_learning_curve(store, run_folder):
+    for value in (0.5, 0.75):
+        with tracking.evaluation_run(run_folder, DESCRIPTION) as log:
+            log.metrics({"accuracy_clean": value})
+    (run,) = all_runs(store)
+    assert curve(store, run) == [(1, 0.5), (2, 0.25)]
+    assert run.data.metrics["accuracy_clean"] == 0.75
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:9", "sqlite:////proc/nowhere/mlflow.db"])
+def test_a_store_out_of_reach_stops_before_the_work_with_advice(uri, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    start = time.monotonic()
+    with pytest.raises(ConnectionError, match="LBDN_TRACKING=off"), tracking.training_run(DESCRIPTION):
+        pytest.fail("the block must not start")
+    assert time.monotonic() - start < 30
+
+
+def test_tracking_off_writes_nothing(store, monkeypatch, run_folder):
+    monkeypatch.setenv("LBDN_TRACKING", "off")
+    with tracking.training_run(DESCRIPTION) as log:
+        log.epoch({"epoch": 1, "train_loss": 1.0})
+        log.finish_training("digest")
+    with tracking.evaluation_run(run_folder, DESCRIPTION) as log:
+        log.metrics({"accuracy_clean": 1.0})
+    assert not Path(store.removeprefix("sqlite:///")).exists()
+
+
+def test_the_default_store_is_in_the_main_checkout_also_from_a_copy(monkeypatch, tmp_path):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    assert tracking.store_uri() == f"sqlite:///{tmp_path / 'mlflow.db'}"
