@@ -75,9 +75,9 @@ class ConvLayer(Layer):
         height, width = (pixels // self.stride for pixels in size)
 
         def fastest(operator: Tensor) -> Tensor:
-            rows, columns = operator.shape[-2:]
-            small = rows * columns * (height * width) ** 2 <= DENSE_ENTRIES
-            return dense(operator, height, width) if operator.is_complex() and small else operator
+            if not operator.is_complex() or operator[0, 0].numel() * (height * width) ** 2 > DENSE_ENTRIES:
+                return operator
+            return dense(operator, height, width)
 
         return tuple(fastest(operator) for operator in self.operators(*size))
 
