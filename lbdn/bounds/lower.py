@@ -55,7 +55,7 @@ def empirical_lower_bound(
         restarts: of the search.
         steps: of gradient ascent in a restart.
         pairs: searched at once.
-        radius: largest length of a starting difference, relative to the root of the input's size, in input units.
+        radius: standard deviation of each coordinate of a starting difference, in input units.
         learning_rate: of Adam at the start, relative to ``radius``.
         seed: of the draws.
 

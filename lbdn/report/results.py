@@ -68,7 +68,8 @@ def load_results(
     for path in sorted(folder.glob("*/run.json")):
         description = read_json(path)
         key = (description["family"], description["size"], float(description["gamma"]), description["seed"])
-        runs[key] = _read(path.parent, description)
+        if (path.parent / "lipschitz.json").exists():
+            runs[key] = _read(path.parent, description)
     wanted = [(f, s, float(g), n) for f in families for s in sizes for g in gammas for n in seeds]
     missing = [key for key in wanted if key not in runs]
     if missing:

@@ -43,8 +43,8 @@ def fitting_section(results: Sequence[Result], settings: Mapping[str, Any]) -> S
     shown = {
         "tightness": (
             table,
-            "Tightness of the Lipschitz bound in percent: the empirical lower bound over gamma. Published: Table 1 of "
-            "the paper. Difference: measured less published.",
+            "Tightness of the Lipschitz bound in percent: the empirical lower bound over gamma. Paper: its Table 1; "
+            "Δ: measured less published.",
         )
     }
     drawn = {

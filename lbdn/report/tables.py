@@ -37,8 +37,8 @@ def tightness_table(results: Sequence[Result], settings: str) -> pd.DataFrame:
             measured = sum(cell) / len(cell)
             reference = paper.get(family, {}).get(gamma)
             row[f"γ = {gamma:g}"] = round(measured, 2)
-            row[f"γ = {gamma:g} published"] = reference
-            row[f"γ = {gamma:g} difference"] = None if reference is None else round(measured - reference, 1)
+            row[f"γ = {gamma:g} paper"] = reference
+            row[f"γ = {gamma:g} Δ"] = None if reference is None else round(measured - reference, 1)
         row["parameters"] = group[0].description["parameters"]
         row["seeds"] = len({result.description["seed"] for result in group})
         row["settings"] = settings
