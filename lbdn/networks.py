@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lbdn import registry
 from lbdn.layers import Family, InputNormalization, LastLayerNormalization
+from lbdn.layers.base import Frozen, unit_norm
 
 Layers = list[nn.Module]
 
@@ -43,9 +44,9 @@ class Network(nn.Module):
     @property
     def gamma(self) -> float | None:
         """Upper Lipschitz bound of the map from normalised input to outputs; None for unconstrained networks."""
-        if self._gamma is None or self._row_norms is None:
+        if self._gamma is None or self._rows is None:
             return self._gamma
-        return self._gamma * float(torch.linalg.matrix_norm(self._row_norms, 2))
+        return self._gamma * float(torch.linalg.matrix_norm(self._rows, 2))
 
     @property
     def pixel_gamma(self) -> float | None:
@@ -63,20 +64,19 @@ class Network(nn.Module):
         if self._gamma is None:
             return None
         bound = self._gamma * self._pixel_factor
-        if self._row_norms is None:
+        if self._rows is None:
             return torch.tensor(math.sqrt(2) * bound, dtype=torch.float64)
-        return bound * torch.cdist(self._row_norms, self._row_norms, compute_mode="donot_use_mm_for_euclid_dist")
+        return bound * torch.cdist(self._rows, self._rows, compute_mode="donot_use_mm_for_euclid_dist")
 
     @property
     def _pixel_factor(self) -> float:
         return 1.0 if self.normalization is None else self.normalization.bound
 
     @property
-    def _row_norms(self) -> Tensor | None:
+    def _rows(self) -> Tensor | None:
         last = self.body[-1]
-        if not isinstance(last, LastLayerNormalization):
-            return None
-        return nn.functional.normalize(last.weight.detach().double(), dim=1)
+        last = last.layer if isinstance(last, Frozen) else last
+        return unit_norm(last.weight.detach().double(), dim=1) if isinstance(last, LastLayerNormalization) else None
 
 
 def build_network(

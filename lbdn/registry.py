@@ -62,7 +62,10 @@ def fingerprint(kind: str, name: str) -> str:
 
     """
     entry = _entry(kind, name)
-    spec = importlib.util.find_spec(entry.module)
+    try:
+        spec = importlib.util.find_spec(entry.module)
+    except ModuleNotFoundError:  # a parent package is missing
+        spec = None
     if spec is None or spec.origin is None:
         raise ValueError(f"{name!r} is registered as {entry.value}, but there is no module {entry.module}")
     return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()

@@ -6,7 +6,7 @@ from torch import nn
 
 from lbdn import registry
 from lbdn.bounds import explicit_weights, spectral_product
-from lbdn.layers import Family, InputNormalization, LastLayerNormalization
+from lbdn.layers import Family, InputNormalization, LastLayerNormalization, OrthogonalLin
 from lbdn.networks import Network, Selection, ZeroPadding, build_network
 from tests.oracles import (
     assert_lipschitz,
@@ -195,6 +195,14 @@ def test_bounds_with_last_layer_normalization_are_exact_for_one_layer(size):
     J = jacobian(network, torch.randn(4, dtype=torch.float64))
     torch.testing.assert_close(network.pair_gamma(), torch.cdist(J, J))
     assert network.gamma == pytest.approx(spectral_norm(J))
+
+
+def test_bounds_of_differences_are_exact_for_one_orthogonal_layer():
+    layer = perturb(OrthogonalLin(4, 3, scale=2.0).double())
+    network = Network([layer], gamma=2.0, normalization=InputNormalization([0.5], [0.25])).double()
+    J = jacobian(network, torch.rand(1, 1, 4, dtype=torch.float64))
+    torch.testing.assert_close((J[0] - J[2]).norm(), network.pair_gamma())
+    assert network.pixel_gamma == pytest.approx(spectral_norm(J))
 
 
 def test_root_two_is_no_bound_of_differences_with_last_layer_normalization():

@@ -17,7 +17,7 @@ from lbdn.layers import (
     SandwichFc,
     SandwichLin,
 )
-from lbdn.layers.base import unit_norm
+from lbdn.layers.base import exponential, weight_normalized
 from lbdn.networks import Network
 
 
@@ -41,11 +41,11 @@ def explicit_weights(network: Network) -> list[Tensor] | None:
         if isinstance(layer, nn.Flatten):
             continue
         if isinstance(layer, SandwichFc | SandwichLin):
-            A_star, B_star = cayley(layer.gain * unit_norm(layer.stacked))
+            A_star, B_star = cayley(weight_normalized(layer.stacked, layer.gain))
             weight = layer.scale * B_star.mT
             following = None
             if isinstance(layer, SandwichFc):
-                psi = torch.exp(layer.log_psi)
+                psi = exponential(layer.log_psi)
                 weight = math.sqrt(2) * weight / psi[:, None]
                 following = math.sqrt(2) * A_star * psi
         elif isinstance(layer, AolFc | AolLin | OrthogonalFc | OrthogonalLin):

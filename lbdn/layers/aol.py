@@ -12,6 +12,7 @@ from lbdn.layers.base import (
     ConvLayer,
     Family,
     Layer,
+    largest,
     odd_kernel,
     positive_scale,
     positive_size,
@@ -47,7 +48,8 @@ class AolLin(Layer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`."""
-        return (self.scale * self.weight * inverse_root((self.weight.mT @ self.weight).abs().sum(dim=0)),)
+        weight = self.weight / largest(self.weight)  # W doesn't depend on the scale of V
+        return (self.scale * weight * inverse_root((weight.mT @ weight).abs().sum(dim=0)),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
@@ -129,8 +131,9 @@ class AolConv(ConvLayer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`, a convolution kernel."""
-        sums = autocorrelation(self.weight).abs().sum(dim=(1, 2, 3))
-        return (self.scale * self.weight * inverse_root(sums)[:, None, None],)
+        weight = self.weight / largest(self.weight)
+        sums = autocorrelation(weight).abs().sum(dim=(1, 2, 3))
+        return (self.scale * weight * inverse_root(sums)[:, None, None],)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from lbdn.circular import dense
 
 Activation = Callable[[Tensor], Tensor]
+MAX_GAIN = 1e5
+MAX_LOGARITHM = 20.0
 DENSE_ENTRIES = 2**20  # 4 MiB of float32: above, Fourier transforms are faster than one dense product
 
 
@@ -108,11 +110,11 @@ def freeze(network: nn.Module) -> nn.Module:
     """
     network = copy.deepcopy(network).eval().requires_grad_(False)
     if isinstance(network, Layer):
-        return Frozen(network)
+        return Frozen(network).eval()
     for parent in list(network.modules()):
         for name, child in parent.named_children():
-            if isinstance(child, Layer):
-                setattr(parent, name, Frozen(child))
+            if isinstance(child, Layer) and not isinstance(parent, Frozen):
+                setattr(parent, name, Frozen(child).eval())
     return network
 
 
@@ -162,10 +164,39 @@ def xavier_normal(*shape: int) -> nn.Parameter:
     return nn.Parameter(nn.init.xavier_normal_(torch.empty(*shape)))
 
 
-def unit_norm(direction: Tensor) -> Tensor:
-    """Return ``direction`` over its Frobenius norm; zero stays zero."""
-    norm = torch.linalg.vector_norm(direction)
-    return direction / norm.clamp_min(torch.finfo(direction.dtype).tiny)
+def largest(x: Tensor, dim: int | None = None) -> Tensor:
+    """Return the largest absolute value, one where all are zero, as a constant to divide by against underflow."""
+    x = x.detach().abs()
+    value = x.amax() if dim is None else x.amax(dim=dim, keepdim=True)
+    return torch.where(value > 0, value, 1)
+
+
+def unit_norm(direction: Tensor, dim: int | None = None) -> Tensor:
+    """Return ``direction`` over its Frobenius norm, or over the norms along ``dim``; zero stays zero."""
+    scaled = direction / largest(direction, dim)
+    norm = torch.linalg.vector_norm(scaled, dim=dim, keepdim=True)
+    return scaled / torch.where(norm > 0, norm, 1)
+
+
+def weight_normalized(direction: Tensor, gain: Tensor) -> Tensor:
+    """Return ``gain * direction / |direction|`` in float64, for the Cayley transform.
+
+    In float32 the transform's rounding error, the square of the gain times the precision, would break the bound of a
+    layer with a gain of a thousand. At a gain of 1e5 the same happens in float64: there it saturates.
+
+    Source: Wang and Manchester (2023), section on training details, with one gain for the stacked matrix.
+    """
+    return gain.double().clamp(-MAX_GAIN, MAX_GAIN) * unit_norm(direction.double())
+
+
+def as_precise_as(parameter: Tensor, operator: Tensor) -> Tensor:
+    """Return a real or complex operator in the precision of a parameter."""
+    return operator.to(parameter.dtype.to_complex() if operator.is_complex() else parameter.dtype)
+
+
+def exponential(logarithm: Tensor) -> Tensor:
+    """Return the exponential of a trained logarithm, saturated before it overflows in any product of two."""
+    return torch.exp(logarithm.clamp(-MAX_LOGARITHM, MAX_LOGARITHM))
 
 
 def initial_gain(direction: Tensor) -> nn.Parameter:

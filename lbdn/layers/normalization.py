@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lbdn.layers.base import Layer, positive_scale, positive_size, uniform
+from lbdn.layers.base import Layer, positive_scale, positive_size, uniform, unit_norm
 
 
 class InputNormalization(nn.Module):
@@ -38,7 +38,13 @@ class InputNormalization(nn.Module):
         return 1 / self.std.min().item()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the normalised images."""
+        """Return the normalised images.
+
+        Raises:
+            ValueError: if they have another number of channels.
+        """
+        if x.dim() < 3 or x.shape[-3] != len(self.mean):
+            raise ValueError(f"takes images of shape (..., {len(self.mean)}, height, width), got {tuple(x.shape)}")
         return (x - self.mean) / self.std
 
 
@@ -71,8 +77,7 @@ class LastLayerNormalization(Layer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return s times the weight with normalised rows."""
-        norms = torch.linalg.vector_norm(self.weight, dim=1, keepdim=True)
-        return (self.scale * self.weight / norms.clamp_min(torch.finfo(norms.dtype).tiny),)
+        return (self.scale * unit_norm(self.weight, dim=1),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""

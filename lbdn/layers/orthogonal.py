@@ -14,11 +14,12 @@ from lbdn.layers.base import (
     ConvLayer,
     Family,
     Layer,
+    as_precise_as,
     initial_gain,
     positive_scale,
     positive_size,
     uniform,
-    unit_norm,
+    weight_normalized,
 )
 
 
@@ -50,7 +51,7 @@ class OrthogonalLin(Layer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`."""
-        return (self.scale * _orthogonal(self.gain * unit_norm(self.weight)),)
+        return (as_precise_as(self.gain, self.scale * _orthogonal(weight_normalized(self.weight, self.gain))),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
@@ -135,11 +136,11 @@ class OrthogonalConv(ConvLayer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`, at each frequency."""
-        kernel = self.gain * unit_norm(self.weight)
+        kernel = weight_normalized(self.weight, self.gain)
         if kernel.shape[-1] == 1:
-            return (self.scale * _orthogonal(kernel[:, :, 0, 0]),)
+            return (as_precise_as(self.gain, self.scale * _orthogonal(kernel[:, :, 0, 0])),)
         height, width = (pixels // self.stride for pixels in size)
-        return (self.scale * _orthogonal(kernel_spectrum(kernel, height, width)),)
+        return (as_precise_as(self.gain, self.scale * _orthogonal(kernel_spectrum(kernel, height, width))),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""

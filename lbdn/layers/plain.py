@@ -1,12 +1,12 @@
-"""Unconstrained layers, the baseline without a bound: PyTorch's own, with the activation inside."""
+"""Unconstrained layers, the baseline without a bound."""
 
 from torch import Tensor, nn
 
-from lbdn.layers.base import Activation, Family
+from lbdn.layers.base import Activation, ConvLayer, Family, Layer, positive_scale, positive_size, uniform
 
 
-class PlainLin(nn.Linear):
-    """A linear layer without a Lipschitz bound. ``scale`` is taken like every layer's, and multiplies the input.
+class PlainLin(Layer):
+    """A linear layer without a Lipschitz bound.
 
     Args:
         in_features: the size of the input's last dimension.
@@ -14,19 +14,29 @@ class PlainLin(nn.Linear):
         bias: whether there is a bias.
         scale: which multiplies the input.
 
+    Raises:
+        ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True, scale: float = 1.0) -> None:
-        super().__init__(in_features, out_features, bias=bias)
-        self.scale = scale
+        super().__init__()
+        positive_size(in_features=in_features, out_features=out_features)
+        self.inputs, self.outputs = in_features, out_features
+        self.scale = positive_scale(scale)
+        self.weight = uniform(out_features, in_features, fan_in=in_features)
+        self.bias = uniform(out_features, fan_in=in_features) if bias else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def operators(self, *size: int) -> tuple[Tensor, ...]:
+        """Return the scaled weight."""
+        return (self.scale * self.weight,)
+
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
-        return super().forward(self.scale * x)
+        return nn.functional.linear(x, operators[0], self.bias)
 
 
 class PlainFc(PlainLin):
-    """A fully connected layer without a Lipschitz bound; arguments as ``PlainLin``.
+    """A fully connected layer without a Lipschitz bound.
 
     Args:
         in_features: the size of the input's last dimension.
@@ -35,6 +45,8 @@ class PlainFc(PlainLin):
         scale: which multiplies the input.
         activation: element by element. None: ReLU.
 
+    Raises:
+        ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
     """
 
     def __init__(
@@ -49,12 +61,12 @@ class PlainFc(PlainLin):
         super().__init__(in_features, out_features, bias=bias, scale=scale)
         self.activation = nn.ReLU() if activation is None else activation
 
-    def forward(self, x: Tensor) -> Tensor:
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
-        return self.activation(super().forward(x))
+        return self.activation(super().transform(x, *operators))
 
 
-class PlainConv(nn.Conv2d):
+class PlainConv(ConvLayer):
     """A zero-padded convolution layer without a Lipschitz bound.
 
     Args:
@@ -66,6 +78,8 @@ class PlainConv(nn.Conv2d):
         scale: which multiplies the input.
         activation: element by element. None: ReLU.
 
+    Raises:
+        ValueError: for sizes or a scale that aren't positive, and for images with other channels.
     """
 
     def __init__(
@@ -79,13 +93,23 @@ class PlainConv(nn.Conv2d):
         scale: float = 1.0,
         activation: Activation | None = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding=kernel_size // 2, bias=bias)
-        self.scale = scale
+        super().__init__()
+        positive_size(in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size, stride=stride)
+        self.inputs, self.outputs, self.stride = in_channels, out_channels, stride
+        self.scale = positive_scale(scale)
         self.activation = nn.ReLU() if activation is None else activation
+        fan_in = in_channels * kernel_size**2
+        self.weight = uniform(out_channels, in_channels, kernel_size, kernel_size, fan_in=fan_in)
+        self.bias = uniform(out_channels, fan_in=fan_in) if bias else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def operators(self, *size: int) -> tuple[Tensor, ...]:
+        """Return the scaled kernel."""
+        return (self.scale * self.weight,)
+
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
-        return self.activation(super().forward(self.scale * x))
+        padding = self.weight.shape[-1] // 2
+        return self.activation(nn.functional.conv2d(x, operators[0], self.bias, stride=self.stride, padding=padding))
 
 
 FAMILY = Family(fc=PlainFc, conv=PlainConv, linear=PlainLin, bounded=False)

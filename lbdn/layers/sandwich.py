@@ -16,11 +16,13 @@ from lbdn.layers.base import (
     ConvLayer,
     Family,
     Layer,
+    as_precise_as,
+    exponential,
     initial_gain,
     positive_scale,
     positive_size,
     uniform,
-    unit_norm,
+    weight_normalized,
 )
 
 
@@ -67,7 +69,7 @@ class SandwichFc(Layer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         r"""Return :math:`s\sqrt2\, \Psi^{-1} B` and :math:`\sqrt2 A^T \Psi`."""
-        return _sandwich(self.gain * unit_norm(self.stacked), self.log_psi, self.scale)
+        return _sandwich(weight_normalized(self.stacked, self.gain), self.log_psi, self.scale)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
@@ -106,8 +108,8 @@ class SandwichLin(Layer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s B`."""
-        _, B_star = cayley(self.gain * unit_norm(self.stacked))
-        return (self.scale * B_star.mT,)
+        _, B_star = cayley(weight_normalized(self.stacked, self.gain))
+        return (as_precise_as(self.gain, self.scale * B_star.mT),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
@@ -163,7 +165,7 @@ class SandwichConv(ConvLayer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         r"""Return :math:`s\sqrt2\, \Psi^{-1} \tilde B` and :math:`\sqrt2 \tilde A^* \Psi`, at each frequency."""
-        kernel = self.gain * unit_norm(self.stacked)
+        kernel = weight_normalized(self.stacked, self.gain)
         if kernel.shape[-1] == 1:
             return _sandwich(kernel[:, :, 0, 0], self.log_psi, self.scale)
         height, width = (pixels // self.stride for pixels in size)
@@ -180,9 +182,10 @@ class SandwichConv(ConvLayer):
 
 def _sandwich(stacked: Tensor, log_psi: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     A_star, B_star = cayley(stacked)
-    inner = math.sqrt(2) * scale * B_star.mH * torch.exp(-log_psi)[:, None]
-    outer = math.sqrt(2) * A_star * torch.exp(log_psi)
-    return inner, outer
+    psi = exponential(log_psi)
+    inner = math.sqrt(2) * scale * B_star.mH / psi[:, None]
+    outer = math.sqrt(2) * A_star * psi
+    return as_precise_as(psi, inner), as_precise_as(psi, outer)
 
 
 FAMILY = Family(

@@ -12,6 +12,8 @@ from lbdn.layers.base import (
     ConvLayer,
     Family,
     Layer,
+    exponential,
+    largest,
     odd_kernel,
     positive_scale,
     positive_size,
@@ -57,14 +59,17 @@ class SllFc(Layer):
         self.bias = uniform(inner_features, fan_in=features) if bias else None
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
-        """Return :math:`2 T^{-1}`."""
-        return (2 * _inverse_bound((self.weight @ self.weight.mT).abs(), self.log_q),)
+        """Return :math:`V = W / m`, m the largest entry of W, and :math:`2 T^{-1} m`; their product is in range."""
+        size_of_weight = largest(self.weight)
+        scaled = self.weight / size_of_weight
+        return scaled, 2 * _inverse_bound((scaled @ scaled.mT).abs(), self.log_q) / size_of_weight
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
         x = self.scale * x
         hidden = self.activation(nn.functional.linear(x, self.weight, self.bias))
-        return x - (operators[0] * hidden) @ self.weight
+        scaled, doubled_inverse = operators
+        return x - (doubled_inverse * hidden) @ scaled
 
 
 class SllConv(ConvLayer):
@@ -108,22 +113,25 @@ class SllConv(ConvLayer):
         self.bias = uniform(inner_channels, fan_in=fan_in) if bias else None
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
-        """Return :math:`2 T^{-1}`."""
-        margin = self.weight.shape[-1] - 1
-        correlations = nn.functional.conv2d(self.weight, self.weight, padding=margin)
-        return (2 * _inverse_bound(correlations.abs().sum(dim=(2, 3)), self.log_q),)
+        """Return :math:`V = W / m`, m the largest entry of W, and :math:`2 T^{-1} m`; their product is in range."""
+        size_of_weight = largest(self.weight)
+        scaled = self.weight / size_of_weight
+        correlations = nn.functional.conv2d(scaled, scaled, padding=self.weight.shape[-1] - 1)
+        return scaled, 2 * _inverse_bound(correlations.abs().sum(dim=(2, 3)), self.log_q) / size_of_weight
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
         x = self.scale * x
         margin = self.weight.shape[-1] // 2
         hidden = self.activation(nn.functional.conv2d(x, self.weight, self.bias, padding=margin))
-        return x - nn.functional.conv_transpose2d(operators[0][:, None, None] * hidden, self.weight, padding=margin)
+        scaled, doubled_inverse = operators
+        return x - nn.functional.conv_transpose2d(doubled_inverse[:, None, None] * hidden, scaled, padding=margin)
 
 
 def _inverse_bound(gram: Tensor, log_q: Tensor) -> Tensor:
     """Return the diagonal of the inverse of T; zero where a filter is zero, so that it adds nothing."""
-    bound = (gram * torch.exp(log_q[None, :] - log_q[:, None])).sum(dim=1)
+    q = exponential(log_q)
+    bound = (gram * q).sum(dim=1) / q
     positive = bound > 0
     return torch.where(positive, 1 / torch.where(positive, bound, 1), 0)
 

@@ -39,8 +39,8 @@ LAYERS = (
         for p, q, k in [(1, 6, 3), (1, 3, 3), (2, 3, 5)]
     }
 )
-ONE_EACH = {case[0].func: name for name, case in reversed(LAYERS.items())}
-ONE_EACH = {name: LAYERS[name] for name in ONE_EACH.values()}
+FIRST = {case[0].func: name for name, case in reversed(LAYERS.items())}
+ONE_EACH = {name: LAYERS[name] for name in FIRST.values()}
 WITH_ACTIVATION = {name: case for name, case in LAYERS.items() if "Lin" not in name}
 IMAGES = {name: case for name, case in LAYERS.items() if "Conv" in name}
 WITH_GAIN = {name: case for name, case in LAYERS.items() if name.startswith(("Sandwich", "Orthogonal"))}
