@@ -208,6 +208,23 @@ def test_families_are_told_apart_by_their_source_files():
     assert len(set(names.values())) == 4
 
 
+def test_a_family_an_architecture_and_a_source_of_another_package_go_through_the_stages(package, monkeypatch, tmp_path):
+    toy = PARAMS["toy"] | {"dataset": "ramp", "architecture": "short", "families": ["mixed", "aol"]}
+    toy["training"] = toy["training"] | {"batch_size": 2}
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(yaml.safe_dump({"gamma": 1, "datasets": {"ramp": {"source": "ramp"}}, "toy": toy}))
+    succeed(stages.prepare, "ramp")
+    succeed(stages.families, "families")
+    assert Path("families/mixed.json").exists()
+    for family in toy["families"]:
+        folder = Path("runs/toy") / family
+        cell = ("--family", family, "--size", "small", "--gamma", 1, "--seed", 5, "--device", "cpu")
+        succeed(stages.train, "toy", folder, *cell)
+        succeed(stages.lipschitz, folder, "--device", "cpu")
+    succeed(stages.report, "toy")
+    assert "mixed" in Path("reports/tables/toy/tightness.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("stage", "arguments", "said"),
     [
