@@ -1,5 +1,6 @@
 """Robust accuracy by AutoAttack (Croce and Hein 2020), its authors' code from the package ``pyautoattack``."""
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,6 @@ def attacks_for(classes: int) -> tuple[tuple[str, ...], int]:
 
     >>> attacks_for(10), attacks_for(3)
     ((('apgd-ce', 'apgd-t', 'fab-t', 'square'), 9), (('apgd-ce', 'apgd-dlr', 'fab-t', 'square'), 2))
-
     """
     if classes < 2:
         raise ValueError(f"AutoAttack takes at least two classes, got {classes}")
@@ -72,17 +72,18 @@ def autoattack(
         ``attacked@{eps}``, the prediction under attack.
 
     Raises:
-        ValueError: for images outside [0, 1], a radius that isn't positive, or fewer than two classes.
-
+        ValueError: for images outside [0, 1], images smaller than 5 x 5, a radius that isn't positive and
+            finite, fewer than two classes, or logits that aren't finite.
     """
     if not len(images) or not (images.min() >= 0 and images.max() <= 1):
         raise ValueError("autoattack takes at least one image, with pixels in [0, 1]; normalise inside the network")
-    if not eps or min(eps) <= 0:
-        raise ValueError(f"eps takes positive radii, got {list(eps)}")
+    if min(images.shape[-2:]) < 5:
+        raise ValueError(f"AutoAttack's Square attack takes images of 5 x 5 pixels or more, got {tuple(images.shape)}")
+    if not eps or not all(0 < radius < float("inf") for radius in eps):
+        raise ValueError(f"eps takes positive, finite radii, got {list(eps)}")
     radii = sorted(eps)
-    same = {
-        "radii": radii, "seed": seed, "batch_size": batch_size, "images": len(images), **(identity or {}),
-    }  # fmt: skip
+    data = hashlib.sha256(images.cpu().numpy().tobytes() + labels.cpu().numpy().tobytes()).hexdigest()
+    same = {"radii": radii, "seed": seed, "batch_size": batch_size, "data": data, "identity": dict(identity or {})}
     rows: list[dict[str, Any]] = []
     if state is not None and state.exists():
         saved = read_json(state)
@@ -91,7 +92,8 @@ def autoattack(
     starts = range(len(rows), len(images), batch_size)
     for start in tqdm(starts, "AutoAttack, batches", disable=None):
         batch = slice(start, start + batch_size)
-        rows += _attack_batch(frozen, images[batch], labels[batch], radii, seed, start)
+        with torch.random.fork_rng([images.device] if images.is_cuda else []):
+            rows += _attack_batch(frozen, images[batch], labels[batch], radii, seed, start)
         if state is not None:
             write_json(state, {"identity": same, "rows": rows})
     return rows
@@ -102,6 +104,8 @@ def _attack_batch(
 ) -> list[dict[str, Any]]:
     with torch.no_grad():
         logits = network(images)
+    if not torch.isfinite(logits).all():
+        raise ValueError("autoattack takes a network with finite logits, got NaN or infinity")
     prediction = logits.argmax(1)
     robust = prediction == labels
     attacked = prediction.clone()

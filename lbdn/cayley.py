@@ -27,7 +27,6 @@ def cayley(stacked: Tensor) -> tuple[Tensor, Tensor]:
     >>> A_star, B_star = cayley(torch.tensor([[0.0, 3.0], [1.0, -2.0], [5.0, 1.0]], dtype=torch.float64))
     >>> torch.allclose(A_star.mH @ A_star + B_star.mH @ B_star, torch.eye(2, dtype=torch.float64))
     True
-
     """
     rows, q = stacked.shape[-2:]
     if rows < q:
@@ -56,7 +55,6 @@ def inverse_cayley(A_star: Tensor, B_star: Tensor) -> Tensor:
         ValueError: if :math:`I + A^*` is singular.
 
     Source: Wang and Manchester (2023), last equation in the proof of the proposition on linear layers.
-
     """
     identity = torch.eye(A_star.shape[-1], dtype=A_star.dtype, device=A_star.device)
     try:

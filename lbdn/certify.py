@@ -27,7 +27,6 @@ def certified_radius(logits: Tensor, labels: Tensor, gamma: float | Tensor | Non
 
     >>> certified_radius(torch.tensor([[3.0, 1.0], [1.0, 1.0]]), torch.tensor([0, 0]), 2.0)
     tensor([0.7071, 0.0000], dtype=torch.float64)
-
     """
     if gamma is None:
         raise ValueError("a network without a Lipschitz bound can't be certified; it takes one from a bounded family")

@@ -20,7 +20,6 @@ def kernel_spectrum(kernel: Tensor, height: int, width: int) -> Tensor:
 
     Returns:
         Complex, ``(height, width // 2 + 1, rows, columns)``.
-
     """
     k = kernel.shape[-1]
     offsets = torch.arange(k, device=kernel.device, dtype=torch.float64) - k // 2
@@ -55,7 +54,6 @@ def space_to_depth(images: Tensor) -> Tensor:
 
     Raises:
         ValueError: if the height or the width is odd.
-
     """
     if images.shape[-2] % 2 or images.shape[-1] % 2:
         raise ValueError(
@@ -76,7 +74,6 @@ def convolve(images: Tensor, matrices: Tensor) -> Tensor:
 
     Returns:
         Real, ``(n, rows, h, w)``.
-
     """
     if matrices.dim() == 2:
         return torch.nn.functional.conv2d(images, matrices[:, :, None, None])

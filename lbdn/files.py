@@ -39,11 +39,10 @@ def read_json(path: Path) -> Any:
     Raises:
         FileNotFoundError: naming the path.
         ValueError: if it isn't JSON.
-
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # not JSON, or not even text
         raise ValueError(f"{path} is damaged: {error}; delete it and run the stage that writes it again") from error
 
 

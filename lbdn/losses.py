@@ -16,7 +16,7 @@ def cross_entropy(temperature: float = 1.0, offset: float = 0.0) -> Loss:
     """
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        shifted = logits - offset * functional.one_hot(labels, logits.shape[1])
+        shifted = logits - offset * functional.one_hot(labels, logits.shape[1]).to(logits)
         return temperature * functional.cross_entropy(shifted / temperature, labels)
 
     return loss

@@ -22,7 +22,6 @@ class Network(nn.Module):
         gamma: the bound of the body; of each output alone, if the last layer is a ``LastLayerNormalization``. None
             if there is no bound.
         normalization: in front of the body, or None.
-
     """
 
     def __init__(
@@ -59,7 +58,6 @@ class Network(nn.Module):
         Returns:
             A float64 matrix ``(outputs, outputs)`` with last-layer normalisation; else one number, the square root
             of 2 times ``pixel_gamma``; None for unconstrained networks.
-
         """
         if self._gamma is None:
             return None
@@ -110,7 +108,6 @@ def build_network(
     >>> network = build_network("kwlarge", "sandwich", gamma=2.0, input_shape=(3, 32, 32), outputs=100)
     >>> sum(p.numel() for p in network.parameters()), network.gamma
     (3038299, 2.0)
-
     """
     chosen: Family = registry.find("families", family)
     build: Callable[..., Layers] = registry.find("architectures", architecture)
@@ -156,7 +153,6 @@ class ZeroPadding(nn.Module):
 
         Raises:
             ValueError: if the dimension is larger than ``size``.
-
         """
         missing = self.size - x.shape[self.dim]
         if missing < 0:
@@ -199,7 +195,6 @@ def kwlarge(
 
     Raises:
         ValueError: for an unknown size, or images whose height and width four doesn't divide.
-
     """
     if family.residual:
         return _residual(family, size, scale, input_shape, outputs, last)
@@ -216,7 +211,6 @@ def deep(
 
     Raises:
         ValueError: for an unknown size, or images whose height and width the strides don't divide.
-
     """
     if family.residual:
         return _residual(family, size, scale, input_shape, outputs, last)

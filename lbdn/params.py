@@ -4,9 +4,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+def _not_a_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("Input should be a valid number")
+    return value
+
+
+Positive = Annotated[float, BeforeValidator(_not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -80,7 +87,6 @@ class Params(_Section):
 
         Raises:
             ValueError: if there is none of that name.
-
         """
         if name not in self.experiments:
             raise ValueError(f"no experiment {name!r} in params.yaml; there are {', '.join(self.experiments)}")
@@ -100,14 +106,15 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     Raises:
         FileNotFoundError: if there is no such file.
         ValueError: listing each key that is unknown, missing or of the wrong type, with what was got.
-
     """
     if not path.exists():
         raise FileNotFoundError(f"no {path.resolve()}; run stages from the folder that holds params.yaml")
     try:
         contents = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(contents, dict):
+        raise ValueError(f"{path} takes keys and values, got {contents!r}")
     known = {key: contents[key] for key in ("gamma", "datasets") if key in contents}
     experiments = {key: value for key, value in contents.items() if key not in known}
     try:

@@ -49,7 +49,6 @@ def find(kind: str, name: str) -> Any:
 
     Raises:
         ValueError: if there is nothing of that kind and name; the message lists what there is.
-
     """
     return _entry(kind, name).load()
 
@@ -59,7 +58,6 @@ def fingerprint(kind: str, name: str) -> str:
 
     Raises:
         ValueError: if there is nothing of that kind and name, or its module can't be found.
-
     """
     entry = _entry(kind, name)
     try:

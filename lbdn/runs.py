@@ -25,8 +25,14 @@ def save_run(folder: Path, network: Network, description: Mapping[str, Any]) -> 
     """
     weights = {name: tensor.cpu() for name, tensor in network.state_dict().items()}
     with whole(folder / "weights.pt") as temporary:
-        torch.save(weights, temporary)
+        save_tensors(weights, temporary)
     write_json(folder / "run.json", dict(description))
+
+
+def save_tensors(state: Mapping[str, Any], path: Path) -> None:
+    """Write tensors so that the same tensors give the same file: of a path, ``torch.save`` keeps the name inside."""
+    with path.open("wb") as file:
+        torch.save(state, file)
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -34,7 +40,6 @@ def read_description(folder: Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if the folder isn't a finished run.
-
     """
     if not (folder / "run.json").exists():
         raise FileNotFoundError(f"no run.json in {folder}: not a finished run; train it first, or `dvc pull` it")
@@ -50,10 +55,13 @@ def load_run(folder: str | Path) -> Network:
     Raises:
         FileNotFoundError: if the folder isn't a finished run.
         ValueError: if the weights don't fit the description.
-
     """
     folder = Path(folder)
-    network = build_network(**read_description(folder)["network"])
+    description = read_description(folder)
+    try:
+        network = build_network(**description["network"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{folder / 'run.json'} doesn't describe a network ({error!r}); train it again") from error
     try:
         weights = torch.load(folder / "weights.pt", map_location="cpu", weights_only=True)
         network.load_state_dict(weights)

@@ -77,7 +77,6 @@ def training_run(description: Mapping[str, Any]) -> Iterator[Log]:
 
     Raises:
         ConnectionError: before the block starts, if the store can't be reached.
-
     """
     store = _connect(description["experiment"])
     if store is None:
@@ -100,7 +99,6 @@ def evaluation_run(folder: Path, description: Mapping[str, Any]) -> Iterator[Log
 
     Raises:
         ConnectionError: before the block starts, if the store can't be reached.
-
     """
     store = _connect(description["experiment"])
     if store is None:

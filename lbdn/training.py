@@ -60,12 +60,9 @@ def train(
 
     Raises:
         ValueError: for a batch larger than the data, an unknown name, or a loss that becomes infinite or NaN.
-
     """
-    if batch_size > len(dataset.train_inputs):
-        raise ValueError(
-            f"batch_size {batch_size} is larger than the training data; it takes 1 to {len(dataset.train_inputs)}"
-        )
+    if not 1 <= batch_size <= len(dataset.train_inputs):
+        raise ValueError(f"batch_size takes 1 to the {len(dataset.train_inputs)} training samples, got {batch_size}")
     criterion = make_loss(loss)
     if augmentation not in AUGMENTATIONS:
         raise ValueError(f"no augmentation {augmentation!r}; there are {', '.join(AUGMENTATIONS)}")
@@ -105,7 +102,8 @@ def train(
         if not all(math.isfinite(x) for x in row.values()):
             raise ValueError(
                 f"the loss became {row['train_loss']} (test {row['test_loss']}) in epoch {epoch + 1}; lower "
-                f"learning_rate (now {learning_rate}) or check the data. The epochs before are kept in {checkpoint}"
+                f"learning_rate (now {learning_rate}) or check the data"
+                + (f"; the epochs before are kept in {checkpoint}" if checkpoint is not None else "")
             )
         history.append(row)
         progress.set_postfix_str(f"train loss {row['train_loss']:.4f}, test loss {row['test_loss']:.4f}")
@@ -124,7 +122,6 @@ def make_loss(loss: Mapping[str, Any]) -> Loss:
 
     Raises:
         ValueError: for an unknown name or option.
-
     """
     options = dict(loss)
     name = options.pop("name", None)
@@ -172,7 +169,10 @@ def _restore(
     if checkpoint is None or not checkpoint.exists():
         return []
     device = next(network.parameters()).device
-    state = torch.load(checkpoint, map_location=device, weights_only=True)
+    try:
+        state = torch.load(checkpoint, map_location=device, weights_only=True)
+    except Exception as error:  # whatever the unpickler raises
+        raise ValueError(f"{checkpoint} is damaged ({error}); delete it to train from the start") from error
     if state["identity"] != dict(identity or {}):
         return []
     network.load_state_dict(state["network"])

@@ -48,6 +48,8 @@ def test_with_bounds_of_pairs_the_smallest_ratio_counts_not_the_smallest_margin(
 def test_radii_are_computed_in_float64_and_without_gradients():
     logits = torch.tensor(LOGITS, dtype=torch.float32, requires_grad=True)
     result = certified_radius(logits, torch.tensor(LABELS), 1.0)
+    given = logits.detach().double().numpy()
+    assert result.tolist() == pytest.approx(formula(given, LABELS, np.full((5, 5), 2**0.5)), rel=1e-12)
     assert result.dtype == torch.float64
     assert not result.requires_grad
 

@@ -95,6 +95,16 @@ def test_the_last_row_is_what_the_network_scores(uninterrupted):
     assert uninterrupted[1][-1]["test_loss"] == pytest.approx(loss, rel=1e-5)
 
 
+def test_the_training_score_is_the_mean_over_samples_also_with_a_short_last_batch():
+    dataset, network = digits(), small_network()
+    with torch.no_grad():
+        logits = network(torch.tensor(dataset.train_inputs) / 255)
+    row = train_digits(network, augmentation="none", learning_rate=1e-12, batch_size=1000, epochs=1)[0]
+    loss = nn.functional.cross_entropy(logits, torch.tensor(dataset.train_targets)).item()
+    assert row["train_loss"] == pytest.approx(loss, rel=1e-4)
+    assert row["train_accuracy"] == pytest.approx((logits.argmax(1).numpy() == dataset.train_targets).mean(), abs=2e-3)
+
+
 def test_the_same_seed_gives_the_same_bits(uninterrupted):
     network = small_network()
     history = train_digits(network)
@@ -191,15 +201,15 @@ def test_the_learning_rate_of_an_epoch_is_the_schedules_at_its_end(batch_size):
         assert row["learning_rate"] == pytest.approx(piecewise_triangular(row["epoch"] / EPOCHS, 0.02), abs=1e-15)
 
 
-def test_every_sample_is_seen_once_an_epoch():
+def test_every_sample_is_seen_once_an_epoch_in_training_mode_and_tests_in_evaluation_mode():
     inputs = np.arange(10, dtype=np.float32)[:, None]
     dataset = Dataset(inputs, inputs, inputs, inputs, classes=[], provenance={})
     seen = []
-    network = nn.Linear(1, 1)
-    network.register_forward_pre_hook(lambda _, args: seen.append(args[0].flatten().tolist()))
+    network = nn.Linear(1, 1).eval()
+    network.register_forward_pre_hook(lambda module, args: seen.append((module.training, args[0].flatten().tolist())))
     train(network, dataset, loss={"name": "mse"}, epochs=2, batch_size=4, learning_rate=0.01, seed=0)
-    batches = [batch for batch in seen if len(batch) < 10]
-    assert [len(batch) for batch in batches] == [4, 4, 2] * 2
+    assert [(training, len(batch)) for training, batch in seen] == [(True, 4), (True, 4), (True, 2), (False, 10)] * 2
+    batches = [batch for training, batch in seen if training]
     first, second = list(chain(*batches[:3])), list(chain(*batches[3:]))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second
@@ -208,8 +218,8 @@ def test_every_sample_is_seen_once_an_epoch():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"batch_size": 1438}, "batch_size 1438 .*1 to 1437"),
-        ({"batch_size": 0}, "batch_size 0"),
+        ({"batch_size": 1438}, "1 to the 1437 training samples, got 1438"),
+        ({"batch_size": 0}, "got 0"),
         ({"loss": {"name": "hinge"}}, "no loss 'hinge'"),
         ({"loss": {"name": "cross-entropy", "heat": 1}}, "heat"),
         ({"augmentation": "rotation"}, "no augmentation 'rotation'.*none, crop-flip-jitter"),

@@ -22,7 +22,6 @@ class LowerBound:
         ratio: the lower bound.
         x1: float64, one input without the batch dimension.
         x2: likewise.
-
     """
 
     ratio: float
@@ -63,7 +62,6 @@ def empirical_lower_bound(
         ValueError: if there are no inputs, or no pair has a finite ratio.
 
     Source: Wang and Manchester (2023), section on training details, "PGD-like method".
-
     """
     if not len(inputs):
         raise ValueError("the search for a lower bound needs at least one input to start from")
@@ -78,13 +76,14 @@ def empirical_lower_bound(
         # Steep places may be thin: half of the restarts begin with differences a tenth as long.
         length = radius * (0.1 if restart % 2 else 1.0)
         direction = torch.randn(start.shape, generator=generator, dtype=torch.float64).to(start)
-        with torch.random.fork_rng(devices=[]):
+        with torch.enable_grad():
             x1, x2 = _ascend(frozen, start, length * direction, steps, learning_rate * length)
-        ratios = _ratio(exact, x1.double(), x2.double()).nan_to_num(nan=0.0, posinf=0.0)
-        index = int(ratios.argmax())
-        if best is None or ratios[index] > best.ratio:
+        with torch.no_grad():
+            ratios = _ratio(exact, x1.double(), x2.double())
+        index = int(torch.where(ratios.isfinite(), ratios, -torch.inf).argmax())
+        if ratios[index].isfinite() and (best is None or ratios[index] > best.ratio):
             best = LowerBound(float(ratios[index]), x1[index].double(), x2[index].double())
-    if best is None or (best.ratio == 0 and not bool((best.x1 != best.x2).any())):
+    if best is None:
         raise ValueError("the search for a lower bound found no pair with a finite ratio")
     return best
 
@@ -96,10 +95,9 @@ def layer_lower_bounds(network: Network, inputs: Tensor, **search: Any) -> list[
         network: whose layers are taken one by one.
         inputs: of the network; each layer's search starts from what reaches it.
         **search: arguments of ``empirical_lower_bound``.
-
     """
     result = []
-    x = inputs
+    x = inputs if network.normalization is None else network.normalization(inputs)
     for layer in network.body:
         if isinstance(layer, Layer):
             result.append(empirical_lower_bound(layer, x, **search).ratio / layer.scale)

@@ -33,7 +33,6 @@ def explicit_weights(network: Network) -> list[Tensor] | None:
 
     Source: Wang and Manchester (2023), equation of the weights; the readings of its end scalings are the ones that
     agree with the network in layer form.
-
     """
     weights: list[Tensor] = []
     pending: Tensor | None = None  # sqrt(2) A^T Psi of the Sandwich layer before
@@ -71,7 +70,6 @@ def spectral_product(network: Network) -> float | None:
 
     Returns:
         The bound; None for a network with convolutions or residual blocks.
-
     """
     weights = explicit_weights(network)
     return None if weights is None else math.prod(layer_norms(weights))

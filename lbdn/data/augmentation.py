@@ -19,7 +19,6 @@ def crop_flip_jitter(images: Tensor, generator: torch.Generator) -> Tensor:
         generator: on the CPU, so that the draws are the same for every device.
 
     Source: Araujo et al. (2023); torchvision's ``RandomCrop``, ``RandomHorizontalFlip`` and ``ColorJitter``.
-
     """
 
     def draw(low: float, high: float) -> Tensor:

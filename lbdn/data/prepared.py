@@ -24,7 +24,6 @@ class Dataset:
         test_targets: as ``train_targets``.
         classes: their names, by label; empty for regression.
         provenance: what the source says of where the data come from.
-
     """
 
     train_inputs: np.ndarray
@@ -53,9 +52,10 @@ class Dataset:
         """Return mean and standard deviation of each channel of the training images, on [0, 1].
 
         Raises:
-            ValueError: if a channel is constant.
-
+            ValueError: if a channel is constant, or the data set isn't one of images.
         """
+        if not self.is_classification:
+            raise ValueError("only images are normalised; switch `normalize` off")
         pixels = np.moveaxis(self.train_inputs, 1, 0).reshape(self.input_shape[0], -1)
         counts = np.stack([np.bincount(channel, minlength=256) for channel in pixels])
         values = np.arange(256) / 255
@@ -72,7 +72,6 @@ def prepare(source: str, options: Mapping[str, Any], folder: Path) -> Dataset:
     Raises:
         ValueError: for an unknown source or option, or data that don't agree with themselves.
         FileNotFoundError: for files that the source doesn't find.
-
     """
     load = registry.find("sources", source)
     try:
@@ -93,7 +92,6 @@ def load_dataset(folder: Path) -> Dataset:
     Raises:
         FileNotFoundError: if the folder doesn't hold one.
         ValueError: if a file is damaged.
-
     """
     if not (folder / "dataset.json").exists():
         raise FileNotFoundError(f"no prepared data set in {folder}: there is no dataset.json; run stages.prepare")
@@ -103,9 +101,14 @@ def load_dataset(folder: Path) -> Dataset:
         path = folder / f"{name}.npy"
         try:
             arrays[name] = np.load(path, mmap_mode="r")
-        except (ValueError, EOFError) as error:
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # whatever NumPy's parsers raise
             raise ValueError(f"{path} is damaged ({error}); delete {folder} and run stages.prepare") from error
-    return Dataset(**arrays, **description)
+    try:
+        return Dataset(**arrays, **description)
+    except TypeError as error:
+        raise ValueError(f"{folder / 'dataset.json'} is damaged ({error}); run stages.prepare") from error
 
 
 def balanced_subset(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -113,7 +116,6 @@ def balanced_subset(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
 
     Raises:
         ValueError: if there are fewer samples.
-
     """
     if count > len(labels):
         raise ValueError(f"asked for {count} samples of a data set that has {len(labels)}")

@@ -68,7 +68,6 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
     Raises:
         ValueError: for another name.
         FileNotFoundError: if the files are neither there nor to be had.
-
     """
     import torchvision
 
@@ -77,10 +76,11 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
     loader = getattr(torchvision.datasets, TORCHVISION[name])
     try:
         halves = [loader(root, train=train, download=True) for train in (True, False)]
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())
         raise FileNotFoundError(
-            f"{name} is not in {Path(root).resolve()} and could not be downloaded ({error}); "
-            f"put torchvision's files there, or connect to a network"
+            f"{name} is not whole in {Path(root).resolve()} and could not be downloaded: {reason}. Put torchvision's "
+            f"files there, delete damaged ones, or connect to a network"
         ) from error
     train, test = halves
     return Dataset(
@@ -96,12 +96,11 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
 def folder(*, root: str) -> Dataset:
     """Return a tree ``root/{train,test}/<class>/<image>``, in any format that Pillow reads, all of one size.
 
-    Grey images of a data set in colour become RGB.
+    Grey images become RGB.
 
     Raises:
         FileNotFoundError: if a half is missing or has no images.
         ValueError: if classes or image sizes differ, or an image can't be read.
-
     """
     base = Path(root)
     halves = {half: _classes(base / half) for half in ("train", "test")}
@@ -131,8 +130,9 @@ def _classes(half: Path) -> dict[str, list[Path]]:
     if not half.is_dir():
         raise FileNotFoundError(f"no folder {half.resolve()}; an image folder holds train/<class>/ and test/<class>/")
     found = {d.name: sorted(p for p in d.iterdir() if p.is_file()) for d in half.iterdir() if d.is_dir()}
-    if not any(found.values()):
-        raise FileNotFoundError(f"no images in {half.resolve()}/<class>/")
+    empty = [name for name, paths in found.items() if not paths]
+    if empty or not found:
+        raise FileNotFoundError(f"no images in {half.resolve() / (empty[0] if empty else '<class>')}")
     return found
 
 
@@ -142,7 +142,7 @@ def _images(paths: list[Path]) -> np.ndarray:
         try:
             with Image.open(path) as image:
                 images.append(np.asarray(image.convert("RGB")))
-        except (UnidentifiedImageError, OSError) as error:
+        except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
             raise ValueError(f"{path} can't be read as an image ({error}); replace it or delete it") from error
         if images[-1].shape != images[0].shape:
             raise ValueError(f"{path} has {images[-1].shape[:2]} pixels, but {paths[0]} has {images[0].shape[:2]}")

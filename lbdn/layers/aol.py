@@ -35,7 +35,6 @@ class AolLin(Layer):
 
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
-
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True, scale: float = 1.0) -> None:
@@ -68,7 +67,6 @@ class AolFc(AolLin):
 
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
-
     """
 
     def __init__(
@@ -106,7 +104,6 @@ class AolConv(ConvLayer):
 
     Raises:
         ValueError: for arguments out of these ranges and for images with other channels.
-
     """
 
     def __init__(

@@ -39,7 +39,6 @@ class Layer(nn.Module):
 
         Raises:
             ValueError: if the layer can't take the input.
-
         """
         if x.dim() < 1 or x.shape[-1] != self.inputs:
             raise ValueError(f"{type(self).__name__} takes inputs of shape (..., {self.inputs}), got {tuple(x.shape)}")
@@ -64,7 +63,6 @@ class ConvLayer(Layer):
 
         Raises:
             ValueError: if the layer can't take the input.
-
         """
         if x.dim() != 4 or x.shape[1] != self.inputs:
             raise ValueError(
@@ -123,7 +121,6 @@ def positive_size(**sizes: int) -> None:
 
     Raises:
         ValueError: naming the first argument that isn't a positive whole number.
-
     """
     for name, value in sizes.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -135,7 +132,6 @@ def odd_kernel(kernel_size: int) -> None:
 
     Raises:
         ValueError: if it is even.
-
     """
     if kernel_size % 2 == 0:
         raise ValueError(f"kernel_size takes an odd number, so that padding keeps the image size, got {kernel_size}")
@@ -146,7 +142,6 @@ def positive_scale(scale: float) -> float:
 
     Raises:
         ValueError: if it isn't a positive, finite number.
-
     """
     if not (math.isfinite(scale) and scale > 0):
         raise ValueError(f"scale takes a positive, finite number, got {scale!r}")
@@ -217,7 +212,6 @@ class Family:
         residual: whether ``fc(features, inner_features, ...)`` and ``conv`` keep their width; such a family has no
             ``linear`` and is built between zero padding and a selection of outputs.
         widths: architecture -> widths in place of the usual ones, to keep parameter counts comparable.
-
     """
 
     fc: Callable[..., nn.Module]

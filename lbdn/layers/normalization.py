@@ -17,7 +17,6 @@ class InputNormalization(nn.Module):
 
     Raises:
         ValueError: if the lengths differ or a standard deviation isn't positive and finite.
-
     """
 
     mean: Tensor
@@ -64,7 +63,6 @@ class LastLayerNormalization(Layer):
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
 
     Source: Singla, Singla and Feizi (2022), "Improved deterministic l2 robustness on CIFAR-10 and CIFAR-100".
-
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True, scale: float = 1.0) -> None:

@@ -37,7 +37,6 @@ class OrthogonalLin(Layer):
 
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
-
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True, scale: float = 1.0) -> None:
@@ -70,7 +69,6 @@ class OrthogonalFc(OrthogonalLin):
 
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
-
     """
 
     def __init__(
@@ -107,7 +105,6 @@ class OrthogonalConv(ConvLayer):
 
     Raises:
         ValueError: for arguments out of these ranges; for images with other channels or, at stride 2, of odd size.
-
     """
 
     def __init__(

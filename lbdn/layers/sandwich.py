@@ -44,7 +44,6 @@ class SandwichFc(Layer):
 
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
-
     """
 
     def __init__(
@@ -93,7 +92,6 @@ class SandwichLin(Layer):
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
 
     Source: Wang and Manchester (2023), last line of the network in layer form.
-
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True, scale: float = 1.0) -> None:
@@ -135,7 +133,6 @@ class SandwichConv(ConvLayer):
 
     Raises:
         ValueError: for arguments out of these ranges; for images with other channels or, at stride 2, of odd size.
-
     """
 
     def __init__(

@@ -37,7 +37,6 @@ class SllFc(Layer):
 
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
-
     """
 
     def __init__(
@@ -88,7 +87,6 @@ class SllConv(ConvLayer):
 
     Raises:
         ValueError: for arguments out of these ranges and for images with other channels.
-
     """
 
     def __init__(

@@ -106,6 +106,13 @@ def test_more_search_is_never_worse():
     assert bounds[0] > start
 
 
+def test_what_was_found_is_kept_when_the_search_leaves_it():
+    ramp = Function(lambda x: 0.1 * x + torch.relu(x) - torch.relu(x - 1))
+    inputs = torch.linspace(0.2, 0.8, 20)[:, None]
+    found = empirical_lower_bound(ramp, inputs, restarts=1, steps=30, pairs=8, learning_rate=1000).ratio
+    assert found == pytest.approx(1.1, rel=1e-6)
+
+
 def snapshot(network: nn.Module) -> list:
     tensors = [t.clone() for t in [*network.parameters(), *network.buffers()]]
     flags = [(p.requires_grad, p.dtype, None if p.grad is None else p.grad.clone()) for p in network.parameters()]

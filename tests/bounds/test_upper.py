@@ -9,6 +9,8 @@ import torch
 
 from lbdn import build_network
 from lbdn.bounds import empirical_lower_bound, layer_norms, spectral_product
+from lbdn.layers import PlainFc, PlainLin
+from lbdn.networks import Network
 
 GAMMA = 3.0
 SHAPE = {"input_shape": (6,), "outputs": 4}
@@ -73,6 +75,12 @@ def test_the_product_is_that_of_the_weights_spectral_norms(family):
     subject = network(family)
     product = math.prod(np.linalg.norm(W, 2) for W in matrices(family, subject.body[1:]))
     assert spectral_product(subject) == pytest.approx(product, rel=1e-5)
+
+
+def test_scales_of_unconstrained_layers_count():
+    subject = Network([PlainFc(6, 5, scale=2.0), PlainLin(5, 4, scale=3.0)], gamma=None)
+    product = math.prod(np.linalg.norm(array(layer.weight), 2) for layer in subject.body)
+    assert spectral_product(subject) == pytest.approx(6 * product, rel=1e-6)
 
 
 def test_the_product_of_orthogonal_weights_is_gamma():
