@@ -172,7 +172,9 @@ def _create(client: Any, experiment: str, description: Mapping[str, Any], tags: 
 
     name = "{family}-{size}-gamma{gamma:g}-seed{seed}".format(**description)
     run = client.create_run(experiment, run_name=name, tags=tags)
-    params = [Param(key, value) for key, value in flatten(description).items()]
+    network = {key: value for key, value in description.get("network", {}).items() if key not in description}
+    settings = flatten({**description, "network": network})
+    params = [Param(key, value) for key, value in settings.items()]
     client.log_batch(run.info.run_id, params=params)
     return client.get_run(run.info.run_id)
 

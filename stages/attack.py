@@ -56,10 +56,11 @@ def main(run: Path, device: torch.device) -> None:
     attacks, targets = attacks_for(dataset.outputs)
     click.echo(f"AutoAttack on {dataset.outputs} classes: {', '.join(attacks)}; {targets} target classes", err=True)
     with tracking.evaluation_run(run, description) as log:
+        log.tags({"attack": settings.attack.model_dump()})
         rows = attack_run(run, settings.attack, dataset, device)
         log.metrics(
             {
-                f"accuracy_robust_{eps:g}": sum(row[f"robust@{eps / 255:.6g}"] for row in rows) / len(rows)
+                f"accuracy_robust_{eps:03g}": sum(row[f"robust@{eps / 255:.6g}"] for row in rows) / len(rows)
                 for eps in settings.attack.radii_255
             }
         )

@@ -46,13 +46,14 @@ def main(run: Path, device: torch.device) -> None:
     if settings.certify is None:
         raise ValueError(f"params.yaml has no {description['experiment']}.certify")
     with tracking.evaluation_run(run, description) as log:
+        log.tags({"certify": settings.certify.model_dump()})
         rows = certify_run(run, dataset, device)
         count = len(rows)
         log.metrics({"accuracy_clean": sum(row["label"] == row["prediction"] for row in rows) / count})
         if rows[0]["radius"] != "":
             log.metrics(
                 {
-                    f"accuracy_certified_{eps:g}": sum(row["radius"] > eps / 255 for row in rows) / count
+                    f"accuracy_certified_{eps:03g}": sum(row["radius"] > eps / 255 for row in rows) / count
                     for eps in settings.certify.radii_255
                 }
             )

@@ -58,6 +58,7 @@ def main(run: Path, device: torch.device) -> None:
     """Bound the model in RUN: search for an empirical lower bound, compute upper ones; write RUN/lipschitz.json."""
     description, settings, dataset = run_settings(run)
     with tracking.evaluation_run(run, description) as log:
+        log.tags({"lipschitz": settings.lipschitz.model_dump()})
         result = bound_run(run, settings, dataset, device)
         log.metrics(
             {

@@ -10,7 +10,7 @@ from lbdn import tracking
 from lbdn.data import Dataset, load_dataset
 from lbdn.files import write_rows
 from lbdn.params import load_params
-from lbdn.runs import save_run, seeded_network, weights_digest
+from lbdn.runs import read_description, save_run, seeded_network, weights_digest
 from lbdn.training import EpochHook, train
 from stages.common import PREPARED, RUN, device_option, errors_in_one_line
 
@@ -85,6 +85,7 @@ def main(experiment: str, run: Path, family: str, size: str, gamma: float, seed:
     description = describe(experiment, family, size, gamma, seed, dataset)
     with tracking.training_run(description) as log:
         train_run(run, description, dataset, device, log.epoch)
+        log.metrics({"parameters": read_description(run)["parameters"]})
         log.finish_training(weights_digest(run))
 
 

@@ -85,7 +85,7 @@ def test_a_run_makes_the_page_and_all_models_are_in_mlflow(repository):
     experiments = {e.name: e.experiment_id for e in client.search_experiments()}
     runs = client.search_runs([experiments["study"]])
     assert [run.info.status for run in runs] == ["FINISHED"]
-    needed = {"accuracy_clean", "accuracy_robust_72", "accuracy_certified_72", "tightness", "test_accuracy"}
+    needed = {"accuracy_clean", "accuracy_robust_072", "accuracy_certified_072", "tightness", "test_accuracy"}
     assert all(needed <= set(run.data.metrics) for run in runs)
 
 

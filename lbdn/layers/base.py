@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from lbdn.circular import dense
 
 Activation = Callable[[Tensor], Tensor]
-MAX_GAIN = 1e5
-MAX_LOGARITHM = 20.0
+MAX_GAIN = 1e5  # its square times the precision of float64 is 2e-6: see weight_normalized
+MAX_LOGARITHM = 20.0  # e^20 squared is far below float32's largest number: see exponential
 DENSE_ENTRIES = 2**20  # 4 MiB of float32: above, Fourier transforms are faster than one dense product
 
 
@@ -20,7 +20,7 @@ class Layer(nn.Module):
     """A layer in two steps: operators from its parameters, then the input through the operators.
 
     Subclasses define ``operators``, a pure function of the parameters (and of the image size, for convolutions), and
-    ``transform``, which needs nothing else. ``frozen`` keeps the first step's result.
+    ``transform``, which needs nothing else. ``freeze`` keeps the first step's result.
     """
 
     inputs: int

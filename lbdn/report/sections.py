@@ -85,33 +85,27 @@ def fitting_section(results: Sequence[Result], settings: Mapping[str, Any]) -> S
 
 def classification_section(results: Sequence[Result], certified_eps: Sequence[float]) -> Section:
     """Return the section of an experiment on images. ``certified_eps`` are numerators over 255."""
-    table = tables.classification_table(results, certified_eps)
     description = results[0].description
     tested, attacked = len(_frame(results[0].certify)), len(_frame(results[0].attack))
     headline = min(certified_eps, key=lambda numerator: abs(numerator - 72))
-    metrics: dict[str, dict[str, float]] = {}
-    for family in dict.fromkeys(result.family for result in results):
-        group = [result for result in results if result.family == family]
-        values = {"clean": [result.clean() for result in group]}
-        for eps in group[0].attacked_radii():
-            if round(255 * eps) == headline:
-                values[f"robust_{headline:g}"] = [result.robust(eps) for result in group]
-        certified = [result.certified(headline / 255) for result in group]
-        values[f"certified_{headline:g}"] = [value for value in certified if value is not None]
-        values["tightness"] = [r.lipschitz["tightness"] for r in group if r.lipschitz["tightness"] is not None]
-        metrics[family] = {name: _round(sum(v) / len(v)) for name, v in values.items() if v}
-    bounded = {family: row for family, row in metrics.items() if f"certified_{headline:g}" in row}
-    best = max(bounded, key=lambda family: bounded[family][f"certified_{headline:g}"], default=None)
+    metrics = {
+        family: _headline_metrics([result for result in results if result.family == family], headline)
+        for family in dict.fromkeys(result.family for result in results)
+    }
     return Section(
         title=f"Robust classification: {description['dataset']}",
-        lead=_lead(description, results, best, bounded, headline),
+        lead=_lead(description, metrics, headline),
         tables={
             "accuracy": (
-                table,
+                tables.classification_table(results, certified_eps),
                 f"Accuracies in percent: clean and certified on all {tested} test images, under AutoAttack (standard "
-                f"version, l2) on {attacked} of them, drawn evenly from the classes. Radii and Lipschitz bounds are in "
-                f"pixels on [0, 1]; the upper bound is γ over the smallest standard deviation of the normalisation.",
-            )
+                f"version, l2) on {attacked} of them, drawn evenly from the classes. Radii are in pixels on [0, 1].",
+            ),
+            "bounds": (
+                tables.bounds_table(results),
+                "Lipschitz bounds of the whole network, from pixels: the largest slope that a search found, and γ over "
+                "the smallest standard deviation of the normalisation.",
+            ),
         },
         figures={
             "accuracy-by-radius": (
@@ -152,26 +146,31 @@ def write_section(section: Section, experiment: str, reports: Path) -> None:
     )
 
 
-def _lead(
-    description: Mapping[str, Any],
-    results: Sequence[Result],
-    best: str | None,
-    bounded: Mapping[str, Mapping[str, float]],
-    headline: float,
-) -> str:
-    families = ", ".join(tables.label(family) for family in dict.fromkeys(result.family for result in results))
+def _headline_metrics(group: Sequence[Result], numerator: float) -> dict[str, float]:
+    """Return a family's mean accuracies at one radius, a numerator over 255, and its tightness."""
+    values: dict[str, list[float | None]] = {"clean": [result.clean() for result in group]}
+    for eps in group[0].attacked_radii():
+        if round(255 * eps) == numerator:
+            values[f"robust_{numerator:g}"] = [result.robust(eps) for result in group]
+    values[f"certified_{numerator:g}"] = [result.certified(numerator / 255) for result in group]
+    values["tightness"] = [result.lipschitz["tightness"] for result in group]
+    means = {name: tables.mean(column) for name, column in values.items()}
+    return {name: _round(value) for name, value in means.items() if value is not None}
+
+
+def _lead(description: Mapping[str, Any], metrics: Mapping[str, Mapping[str, float]], numerator: float) -> str:
     network, training = description["network"], description["training"]
     text = (
-        f"One architecture ({network['architecture']}, {description['size']}) built from each family — {families} — "
-        f"with Lipschitz bound {description['gamma']:g} from normalised input, trained for {training['epochs']} "
-        f"epochs on {description['dataset']}."
+        f"One architecture ({network['architecture']}, {description['size']}) built from each family — "
+        f"{', '.join(map(tables.label, metrics))} — with Lipschitz bound {description['gamma']:g} from normalised "
+        f"input, trained for {training['epochs']} epochs on {description['dataset']}."
     )
-    if best is not None:
-        figures_of_best = bounded[best]
+    certified = {name: row[f"certified_{numerator:g}"] for name, row in metrics.items() if "tightness" in row}
+    if certified:
+        best = max(certified, key=lambda name: certified[name])
         text += (
-            f" {tables.label(best)} certifies most at radius {headline:g}/255: "
-            f"{100 * figures_of_best[f'certified_{headline:g}']:.1f} % of the test images, of "
-            f"{100 * figures_of_best['clean']:.1f} % that it classifies correctly."
+            f" {tables.label(best)} certifies most at radius {numerator:g}/255: {100 * certified[best]:.1f} % of the "
+            f"test images, of {100 * metrics[best]['clean']:.1f} % that it classifies correctly."
         )
     return text
 

@@ -78,7 +78,7 @@ def layers_table(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def classification_table(results: Sequence[Result], certified_eps: Sequence[float]) -> pd.DataFrame:
-    """Return clean, attacked and certified accuracy in percent, Lipschitz bounds from pixels, and tightness.
+    """Return clean, attacked and certified accuracy in percent.
 
     Means over seeds. Radii are numerators over 255.
     """
@@ -94,12 +94,24 @@ def classification_table(results: Sequence[Result], certified_eps: Sequence[floa
             row[f"AutoAttack {eps * 255:.3g}/255"] = _percent([result.robust(eps) for result in group])
         for numerator in certified_eps:
             row[f"certified {numerator:g}/255"] = _percent([result.certified(numerator / 255) for result in group])
-        row["lower bound"] = round(_mean([result.lipschitz["lower"] for result in group]) or 0.0, 2)
-        upper = _mean([result.lipschitz["upper"] for result in group])
-        row["upper bound"] = None if upper is None else round(upper, 2)
-        row["tightness"] = _percent([result.lipschitz["tightness"] for result in group])
         row["seeds"] = len(group)
         rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def bounds_table(results: Sequence[Result]) -> pd.DataFrame:
+    """Return each family's Lipschitz bounds, from pixels, and their ratio in percent. Means over seeds."""
+    rows = []
+    for family, group in _groups(results).items():
+        bounds = [result.lipschitz for result in group]
+        rows.append(
+            {
+                "family": label(family),
+                "lower bound (found)": _rounded([b["lower"] for b in bounds], 3),
+                "upper bound (guaranteed)": _rounded([b["upper"] for b in bounds], 3),
+                "tightness": _percent([b["tightness"] for b in bounds]),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -130,11 +142,16 @@ def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
     return {family: [r for r in results if r.family == family] for family in dict.fromkeys(r.family for r in results)}
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def mean(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the values that there are; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
 
+def _rounded(values: Sequence[float | None], digits: int) -> float | None:
+    average = mean(values)
+    return None if average is None else round(average, digits)
+
+
 def _percent(values: Sequence[float | None]) -> float | None:
-    mean = _mean(values)
-    return None if mean is None else round(100 * mean, 1)
+    return _rounded([None if value is None else 100 * value for value in values], 1)
