@@ -29,7 +29,7 @@ ui: $(VENV)/installed
 	mlflow ui --backend-store-uri $(MLFLOW_TRACKING_URI) --host 127.0.0.1 --port 5000
 
 compare: $(VENV)/installed
-	dvc exp show --only-changed --drop '^(data|runs|lbdn|stages|reports)/' --no-pager
+	dvc exp show --only-changed --drop '^(data|runs|lbdn|stages|reports)/|^(State|Executor)$$'
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

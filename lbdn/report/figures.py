@@ -158,6 +158,7 @@ def tightness(results: Sequence[Result]) -> Figure:
         axis.annotate(note, (upper or lower, position), xytext=(9, 0), textcoords="offset points", va="center", size=8)
     axis.set_yticks(range(len(chosen)), [label(result.family) for result in chosen])
     axis.set_ylim(len(chosen) - 0.4, -0.6)
+    axis.grid(axis="y", visible=False)
     axis.set_xscale("log")
     low, high = axis.get_xlim()
     axis.set_xlim(low, high * (high / low) ** 0.45)
