@@ -116,6 +116,10 @@ def _attack_batch(
     for eps in radii:
         alive = robust.nonzero().squeeze(1)
         if len(alive):
+            # AutoAttack's doubts about the network (random? no gradients?) once, not for every batch.
+            # With three classes it warns of a targeted loss that attacks_for has replaced.
+            doubts = logging.WARNING if first == 0 and logits.shape[1] > 3 else logging.ERROR
+            logging.getLogger("auto-attack").setLevel(doubts)
             adversary = _adversary(network, logits.shape[1], eps, seed, images.device)
             adversarial, answers = adversary.run_standard_evaluation(
                 images[alive], labels[alive], batch_size=len(alive)
@@ -133,7 +137,6 @@ def _attack_batch(
 def _adversary(network: nn.Module, classes: int, eps: float, seed: int, device: torch.device) -> Any:
     from pyautoattack.autoattack import AutoAttack
 
-    logging.getLogger("auto-attack").setLevel(logging.ERROR)  # the checks of inputs and outputs, for every batch
     adversary = AutoAttack(network, norm="L2", eps=eps, seed=seed, version="standard", device=device)
     attacks, targets = attacks_for(classes)
     adversary.attacks_to_run = list(attacks)

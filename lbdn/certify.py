@@ -1,6 +1,8 @@
 """Certified radii and accuracies from logits and a Lipschitz bound."""
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 
@@ -34,18 +36,21 @@ def certified_radius(logits: Tensor, labels: Tensor, gamma: float | Tensor | Non
     bound = torch.as_tensor(gamma, dtype=torch.float64, device=logits.device)
     pairs = bound[labels] if bound.dim() == 2 else (2**0.5 * bound).expand_as(logits)
     own = torch.nn.functional.one_hot(labels, logits.shape[1]).bool()
-    if not (torch.isfinite(pairs).all() and ((pairs > 0) | own).all()):
+    if not (torch.isfinite(bound).all() and (bound >= 0).all() and (bound > 0).any()):
         raise ValueError(f"gamma takes positive, finite Lipschitz bounds, got {gamma}")
     margins = logits.gather(1, labels[:, None]) - logits
-    radius = (margins / pairs.masked_fill(own, 1.0)).masked_fill(own, torch.inf).amin(dim=1)
+    # Equal rows of the last layer have a difference that is constant, of bound zero: a positive margin stays so.
+    constant = torch.where(margins > 0, torch.inf, 0.0)
+    radius = torch.where(pairs > 0, margins / pairs.where(pairs > 0, 1.0), constant)
+    radius = radius.masked_fill(own, torch.inf).amin(dim=1)
     certified = torch.isfinite(logits).all(dim=1) & (radius > 0)
     return torch.where(certified, radius, 0.0)
 
 
-def certified_accuracy(radii: Tensor, eps: float) -> float:
+def certified_accuracy(radii: ArrayLike, eps: float) -> float:
     """Return the fraction of images whose certified radius is larger than ``eps``, in pixel units.
 
-    >>> certified_accuracy(torch.tensor([0.0, 0.1, 0.2, 0.3]), 36 / 255)
+    >>> certified_accuracy([0.0, 0.1, 0.2, 0.3], 36 / 255)
     0.5
     """
-    return (radii > eps).double().mean().item()
+    return float((np.asarray(radii, dtype=np.float64) > eps).mean())

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from lbdn import registry
 from lbdn.layers import Family, InputNormalization, LastLayerNormalization
-from lbdn.layers.base import Frozen, unit_norm
+from lbdn.layers.base import unit_norm
+from lbdn.layers.frozen import Frozen
 
 Layers = list[nn.Module]
 
@@ -19,6 +20,7 @@ class Network(nn.Module):
 
     Args:
         body: the layers, in order.
+        outputs: how many the last layer has.
         gamma: the bound of the body; of each output alone, if the last layer is a ``LastLayerNormalization``. None
             if there is no bound.
         normalization: in front of the body, or None.
@@ -28,10 +30,12 @@ class Network(nn.Module):
         self,
         body: Sequence[nn.Module],
         *,
+        outputs: int,
         gamma: float | None,
         normalization: InputNormalization | None = None,
     ) -> None:
         super().__init__()
+        self.outputs = outputs
         self.normalization = normalization
         self.body = nn.Sequential(*body)
         self._gamma = gamma
@@ -53,17 +57,18 @@ class Network(nn.Module):
         return None if self.gamma is None else self.gamma * self._pixel_factor
 
     def pair_gamma(self) -> Tensor | None:
-        """Return upper Lipschitz bounds, from pixels, of the difference of outputs i and j.
+        """Return upper Lipschitz bounds, from pixels, of the differences of outputs.
 
         Returns:
-            A float64 matrix ``(outputs, outputs)`` with last-layer normalisation; else one number, the square root
-            of 2 times ``pixel_gamma``; None for unconstrained networks.
+            float64, ``(outputs, outputs)``: the square root of 2 times ``pixel_gamma`` for each pair, or the distance
+            of the two rows times the bound of the body with last-layer normalisation; None for unconstrained networks.
         """
         if self._gamma is None:
             return None
         bound = self._gamma * self._pixel_factor
         if self._rows is None:
-            return torch.tensor(math.sqrt(2) * bound, dtype=torch.float64)
+            apart = 1 - torch.eye(self.outputs, dtype=torch.float64)
+            return math.sqrt(2) * bound * apart
         return bound * torch.cdist(self._rows, self._rows, compute_mode="donot_use_mm_for_euclid_dist")
 
     @property
@@ -122,6 +127,7 @@ def build_network(
     body = build(chosen, size=size, scale=scale, input_shape=tuple(input_shape), outputs=outputs, last=last)
     return Network(
         body,
+        outputs=outputs,
         gamma=float(gamma) if chosen.bounded and gamma is not None else None,
         normalization=None if normalization is None else InputNormalization(*normalization),
     )

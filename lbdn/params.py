@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+
+from lbdn import registry
 
 
 def _not_a_truth_value(value: Any) -> Any:
@@ -13,12 +15,14 @@ def _not_a_truth_value(value: Any) -> Any:
     return value
 
 
-Positive = Annotated[float, BeforeValidator(_not_a_truth_value), Field(gt=0, allow_inf_nan=False)]
+# Not strict: DVC writes 1e-3, which YAML 1.1 reads as text.
+Positive = Annotated[float, BeforeValidator(_not_a_truth_value), Strict(False), Field(gt=0, allow_inf_nan=False)]
+Radii = Annotated[list[Positive], Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Training(_Section):
@@ -49,7 +53,7 @@ class Attack(_Section):
     """AutoAttack: on how many test images, at which radii (numerators over 255)."""
 
     images: Count | Literal["all"]
-    radii_255: list[Positive]
+    radii_255: Radii
     batch_size: Count
     seed: int
 
@@ -57,7 +61,7 @@ class Attack(_Section):
 class Certify(_Section):
     """The radii (numerators over 255) at which certified accuracy is reported."""
 
-    radii_255: list[Positive]
+    radii_255: Radii
 
 
 class Experiment(_Section):
@@ -65,10 +69,10 @@ class Experiment(_Section):
 
     dataset: str
     architecture: str
-    families: list[str]
-    sizes: list[str]
-    gammas: list[Positive] | None = None
-    seeds: list[int]
+    families: Annotated[list[str], Field(min_length=1)]
+    sizes: Annotated[list[str], Field(min_length=1)]
+    gammas: Annotated[list[Positive], Field(min_length=1)] | None = None
+    seeds: Annotated[list[int], Field(min_length=1)]
     training: Training
     lipschitz: Lipschitz
     attack: Attack | None = None
@@ -118,10 +122,21 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     known = {key: contents[key] for key in ("gamma", "datasets") if key in contents}
     experiments = {key: value for key, value in contents.items() if key not in known}
     try:
-        return Params.model_validate(known | {"experiments": experiments})
+        params = Params.model_validate(known | {"experiments": experiments})
     except ValidationError as error:
         problems = []
         for problem in error.errors():
             keys = [str(key) for key in problem["loc"] if key != "experiments"]
             problems.append(f"  {'.'.join(keys)}: {problem['msg']} (got {problem['input']!r})")
         raise ValueError(f"{path} has {len(problems)} wrong entries:\n" + "\n".join(problems)) from error
+    for name, experiment in params.experiments.items():
+        if experiment.dataset not in params.datasets:
+            raise ValueError(
+                f"{path}: {name}.dataset takes one of {', '.join(params.datasets)}, got {experiment.dataset!r}"
+            )
+        for kind, used in (("architectures", [experiment.architecture]), ("families", experiment.families)):
+            unknown = sorted(set(used) - set(registry.names(kind)))
+            if unknown:
+                known_names = ", ".join(registry.names(kind))
+                raise ValueError(f"{path}: {name} names no {unknown[0]!r} among the {kind}; there are {known_names}")
+    return params

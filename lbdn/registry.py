@@ -54,7 +54,7 @@ def find(kind: str, name: str) -> Any:
 
 
 def fingerprint(kind: str, name: str) -> str:
-    """Return a digest of the source file in which a name is registered, without importing it.
+    """Return a digest of the source file in which a name is registered, without importing that file.
 
     Raises:
         ValueError: if there is nothing of that kind and name, or its module can't be found.

@@ -8,10 +8,11 @@ what it trains, an evaluation by the digest of the weights; nothing of MLflow is
 import csv
 import hashlib
 import json
+import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,10 @@ FLUSH_SECONDS = 5.0
 
 
 class Log:
-    """What a stage writes to its model's run; without a client, nothing."""
+    """What a stage writes to its model's run; without a client, nothing.
+
+    A store that fails after it has answered once costs a warning, not the work that is being logged.
+    """
 
     def __init__(self, client: Any = None, run: Any = None) -> None:
         self._client, self._run = client, run
@@ -51,7 +55,7 @@ class Log:
         """Write settings that a later evaluation of the same model may change."""
         if self._client is not None:
             for key, value in flatten(tags).items():
-                self._client.set_tag(self._run.info.run_id, key, value)
+                self._attempt(self._client.set_tag, self._run.info.run_id, key, value)
 
     def finish_training(self, digest: str) -> None:
         """Mark the run as the one of the model with these weights."""
@@ -66,14 +70,30 @@ class Log:
 
         metrics = [Metric(k, float(v), stamp, step) for stamp, step, row in rows for k, v in row.items()]
         for start in range(0, len(metrics), 1000):  # the most that one request takes
-            self._client.log_batch(self._run.info.run_id, metrics=metrics[start : start + 1000])
+            self._attempt(self._client.log_batch, self._run.info.run_id, metrics=metrics[start : start + 1000])
+
+    def status(self, status: str) -> None:
+        """Set the run's status: RUNNING, or FINISHED or FAILED, which end it."""
+        if self._client is not None:
+            change = self._client.update_run if status == "RUNNING" else self._client.set_terminated
+            self._attempt(change, self._run.info.run_id, status=status)
+
+    def _attempt(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        try:
+            call(*arguments, **options)
+        except Exception as error:  # whatever the store's driver raises
+            logging.getLogger(__name__).warning("MLflow did not take this: %s", _first_line(error))
 
 
 @contextmanager
-def training_run(description: Mapping[str, Any]) -> Iterator[Log]:
+def training_run(description: Mapping[str, Any], identity: Mapping[str, Any]) -> Iterator[Log]:
     """Yield the log of a model's training: a new run, or the one that an interrupted training began.
 
     The run ends as FINISHED, or as FAILED if the block raises.
+
+    Args:
+        description: of the model, whose entries become the run's parameters.
+        identity: what makes this training the same as an interrupted one.
 
     Raises:
         ConnectionError: before the block starts, if the store can't be reached.
@@ -83,10 +103,10 @@ def training_run(description: Mapping[str, Any]) -> Iterator[Log]:
         yield Log()
         return
     client, experiment = store
-    identity = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
-    begun = _search(client, experiment, IDENTITY, identity)
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    begun = _search(client, experiment, IDENTITY, digest)
     unfinished = [run for run in begun if WEIGHTS not in run.data.tags]
-    run = unfinished[0] if unfinished else _create(client, experiment, description, {IDENTITY: identity})
+    run = unfinished[0] if unfinished else _create(client, experiment, description, {IDENTITY: digest})
     with _open(client, run) as log:
         yield log
 
@@ -146,10 +166,10 @@ def _connect(experiment: str) -> tuple[Any, str] | None:
     from mlflow.tracking import MlflowClient
 
     uri = store_uri()
-    local = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
-    lock = FileLock(str(local) + ".lock" if local else "/tmp/lbdn-mlflow.lock")
+    local = Path(uri.removeprefix("sqlite:///")).resolve() if uri.startswith("sqlite:///") else None
     try:
-        with lock:  # two processes must not both create the tables or the experiment
+        # Two processes must not both create the tables or the experiment.
+        with FileLock(f"{local}.lock") if local else nullcontext():
             client = MlflowClient(uri)
             found = client.get_experiment_by_name(experiment)
             if found is not None:
@@ -181,16 +201,15 @@ def _create(client: Any, experiment: str, description: Mapping[str, Any], tags: 
 
 @contextmanager
 def _open(client: Any, run: Any) -> Iterator[Log]:
-    client.update_run(run.info.run_id, status="RUNNING")
     log = Log(client, run)
+    log.status("RUNNING")
+    status = "FAILED"
     try:
         yield log
-    except BaseException:
+        status = "FINISHED"
+    finally:
         log.flush()
-        client.set_terminated(run.info.run_id, status="FAILED")
-        raise
-    log.flush()
-    client.set_terminated(run.info.run_id, status="FINISHED")
+        log.status(status)
 
 
 def _milliseconds() -> int:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from lbdn.data.augmentation import AUGMENTATIONS
 from lbdn.data.prepared import Dataset
 from lbdn.files import whole
-from lbdn.layers import freeze
+from lbdn.inference import as_input, on_device, predict
 from lbdn.losses import LOSSES, Loss
 from lbdn.schedules import piecewise_triangular
 
@@ -64,6 +64,11 @@ def train(
     if not 1 <= batch_size <= len(dataset.train_inputs):
         raise ValueError(f"batch_size takes 1 to the {len(dataset.train_inputs)} training samples, got {batch_size}")
     criterion = make_loss(loss)
+    if (loss["name"] == "mse") == dataset.is_classification:
+        what = "labels" if dataset.is_classification else "numbers"
+        raise ValueError(
+            f"loss {loss['name']!r} doesn't fit targets that are {what}; choose another of {', '.join(LOSSES)}"
+        )
     if augmentation not in AUGMENTATIONS:
         raise ValueError(f"no augmentation {augmentation!r}; there are {', '.join(AUGMENTATIONS)}")
     augment = AUGMENTATIONS[augmentation]
@@ -143,23 +148,6 @@ def evaluate(network: nn.Module, inputs: Tensor, targets: Tensor, criterion: Los
     return result
 
 
-@torch.no_grad()
-def predict(network: nn.Module, inputs: Tensor, batch_size: int = 1000) -> Tensor:
-    """Return the outputs for all inputs, uint8 images or floats, in evaluation mode."""
-    frozen = freeze(network)
-    return torch.cat([frozen(as_input(batch)) for batch in inputs.split(batch_size)])
-
-
-def as_input(batch: Tensor) -> Tensor:
-    """Return uint8 pixels as floats on [0, 1]; floats as they are."""
-    return batch.to(torch.get_default_dtype()) / 255 if batch.dtype == torch.uint8 else batch
-
-
-def on_device(array: Any, device: torch.device | str) -> Tensor:
-    """Return a memory-mapped array as a tensor of its own on a device."""
-    return torch.tensor(array, device=device)
-
-
 def _restore(
     checkpoint: Path | None,
     identity: Mapping[str, Any] | None,
@@ -171,9 +159,10 @@ def _restore(
     device = next(network.parameters()).device
     try:
         state = torch.load(checkpoint, map_location=device, weights_only=True)
+        same = state["identity"] == dict(identity or {})
     except Exception as error:  # whatever the unpickler raises
         raise ValueError(f"{checkpoint} is damaged ({error}); delete it to train from the start") from error
-    if state["identity"] != dict(identity or {}):
+    if not same:
         return []
     network.load_state_dict(state["network"])
     optimizer.load_state_dict(state["optimizer"])

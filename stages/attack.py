@@ -11,19 +11,20 @@ from lbdn import tracking
 from lbdn.attack import attacks_for, autoattack
 from lbdn.data import Dataset, balanced_subset
 from lbdn.files import write_rows
+from lbdn.inference import as_input, on_device
 from lbdn.params import Attack
 from lbdn.runs import load_run, weights_digest
-from lbdn.training import as_input, on_device
 from stages.common import RUN, device_option, errors_in_one_line, run_settings
+
+STATE = "attack-state.json"  # finished batches of an attack that was interrupted
 
 
 def attack_run(run: Path, attack: Attack, dataset: Dataset, device: torch.device) -> list[dict[str, Any]]:
-    """Write attack.csv, a row an attacked test image; return the rows."""
+    """Write attack.csv, a row an attacked test image; return the rows. The state of finished batches stays."""
     network = load_run(run).to(device)
     count = len(dataset.test_targets) if attack.images == "all" else attack.images
     chosen = balanced_subset(dataset.test_targets, count, attack.seed)
     order = np.random.default_rng(attack.seed).permutation(chosen)  # so that finished batches are a fair sample
-    state = run / "attack-state.json"
     rows = autoattack(
         network,
         as_input(on_device(dataset.test_inputs[order], device)),
@@ -31,12 +32,11 @@ def attack_run(run: Path, attack: Attack, dataset: Dataset, device: torch.device
         eps=[eps / 255 for eps in attack.radii_255],
         seed=attack.seed,
         batch_size=attack.batch_size,
-        state=state,
+        state=run / STATE,
         identity={"weights": weights_digest(run)},
     )
     rows = sorted(({**row, "image": int(order[row["image"]])} for row in rows), key=lambda row: row["image"])
     write_rows(run / "attack.csv", rows)
-    state.unlink()
     return rows
 
 
@@ -64,6 +64,7 @@ def main(run: Path, device: torch.device) -> None:
                 for eps in settings.attack.radii_255
             }
         )
+    (run / STATE).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

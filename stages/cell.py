@@ -2,6 +2,7 @@
 
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -10,11 +11,12 @@ import torch
 from lbdn.data import load_dataset
 from lbdn.files import read_json, write_json
 from lbdn.params import load_params
+from lbdn.runs import read_description
 from stages.attack import attack_run
 from stages.certify import certify_run
 from stages.common import PREPARED, RUN, device_option, errors_in_one_line
 from stages.lipschitz import bound_run
-from stages.train import describe, train_run
+from stages.train import check_evaluations, describe, identify, train_run
 
 
 @click.command()
@@ -34,14 +36,19 @@ def main(experiment: str, run: Path, family: str, size: str, gamma: float, seed:
     """
     settings = load_params().experiment(experiment)
     dataset = load_dataset(PREPARED / settings.dataset)
-    parts = {
-        "weights.pt": lambda: train_run(
-            run, describe(experiment, family, size, gamma, seed, dataset), dataset, device, _report_epoch
-        ),
+    check_evaluations(settings, dataset)
+    description = describe(experiment, family, size, gamma, seed, dataset)
+    if (run / "run.json").exists() and not description.items() <= read_description(run).items():
+        raise ValueError(f"{run} holds a model with other settings; name another folder, or delete this one")
+    identity = identify(description, dataset)
+    parts: dict[str, Callable[[], object]] = {
+        "run.json": lambda: train_run(run, description, dataset, device, identity, _report_epoch),
         "lipschitz.json": lambda: bound_run(run, settings, dataset, device),
-        "certify.csv": lambda: certify_run(run, dataset, device),
-        "attack.csv": lambda: attack_run(run, settings.attack, dataset, device) if settings.attack else None,
     }
+    if settings.certify:
+        parts["certify.csv"] = lambda: certify_run(run, dataset, device)
+    if attack := settings.attack:
+        parts["attack.csv"] = lambda: attack_run(run, attack, dataset, device)
     for name, work in parts.items():
         if (run / name).exists():
             continue

@@ -7,11 +7,11 @@ import click
 import torch
 
 from lbdn import tracking
-from lbdn.certify import certified_radius
+from lbdn.certify import certified_accuracy, certified_radius
 from lbdn.data import Dataset
 from lbdn.files import write_rows
+from lbdn.inference import on_device, predict
 from lbdn.runs import load_run
-from lbdn.training import on_device, predict
 from stages.common import RUN, device_option, errors_in_one_line, run_settings
 
 
@@ -53,7 +53,7 @@ def main(run: Path, device: torch.device) -> None:
         if rows[0]["radius"] != "":
             log.metrics(
                 {
-                    f"accuracy_certified_{eps:03g}": sum(row["radius"] > eps / 255 for row in rows) / count
+                    f"accuracy_certified_{eps:03g}": certified_accuracy([row["radius"] for row in rows], eps / 255)
                     for eps in settings.certify.radii_255
                 }
             )

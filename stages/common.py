@@ -2,7 +2,9 @@
 
 import functools
 import logging
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ def errors_in_one_line(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _stop)  # so that a killed stage ends its MLflow run
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
         try:
             function(*args, **kwargs)
@@ -30,6 +34,10 @@ def errors_in_one_line(function: Callable[..., None]) -> Callable[..., None]:
             raise click.ClickException(str(error)) from error
 
     return wrapped
+
+
+def _stop(_signal: int, _frame: object) -> None:
+    sys.exit(128 + signal.SIGTERM)
 
 
 def device_option(function: Callable[..., None]) -> Callable[..., None]:

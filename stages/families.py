@@ -11,7 +11,32 @@ from lbdn.params import load_params
 from lbdn.registry import fingerprint
 from stages.common import errors_in_one_line
 
-CORE = ("cayley.py", "circular.py", "networks.py", "layers/base.py", "layers/normalization.py")  # of all families
+# What the networks of all families run on.
+NETWORKS = (
+    "cayley.py",
+    "circular.py",
+    "networks.py",
+    "layers/base.py",
+    "layers/convolution.py",
+    "layers/frozen.py",
+    "layers/normalization.py",
+)
+TRAINING = ("training.py", "losses.py", "schedules.py", "data/augmentation.py", "runs.py", "inference.py")
+
+
+def code_digests(family: str, architecture: str) -> dict[str, str]:
+    """Return digests of the code that a family's networks run on; of plugins, the file that registers them."""
+    return {
+        "family": fingerprint("families", family),
+        "architecture": fingerprint("architectures", architecture),
+        "networks": digest_of(NETWORKS),
+    }
+
+
+def digest_of(names: tuple[str, ...]) -> str:
+    """Return the SHA-256 of files of the library."""
+    package = Path(lbdn.__file__).parent
+    return hashlib.sha256(b"".join((package / name).read_bytes() for name in names)).hexdigest()
 
 
 @click.command()
@@ -20,14 +45,16 @@ CORE = ("cayley.py", "circular.py", "networks.py", "layers/base.py", "layers/nor
 def main(folder: Path) -> None:
     """Write FOLDER/FAMILY.json, digests of the code of every family that params.yaml names.
 
-    Training and evaluation depend on these files. A family of another package is digested too; after an upgrade of
-    that package run `dvc repro -f families`.
+    Training and evaluation depend on these files. Of a family or an architecture of another package, the file that
+    registers it is digested; after other changes of that package, run `dvc repro -f families`.
     """
-    package = Path(lbdn.__file__).parent
-    core = hashlib.sha256(b"".join((package / name).read_bytes() for name in CORE)).hexdigest()
-    experiments = load_params().experiments.values()
-    for family in sorted({family for experiment in experiments for family in experiment.families}):
-        write_json(folder / f"{family}.json", {"layers": fingerprint("families", family), "networks": core})
+    used: dict[str, set[str]] = {}
+    for experiment in load_params().experiments.values():
+        for family in experiment.families:
+            used.setdefault(family, set()).add(experiment.architecture)
+    for family, architectures in used.items():
+        digests = {name: code_digests(family, name) for name in sorted(architectures)}
+        write_json(folder / f"{family}.json", digests)
 
 
 if __name__ == "__main__":

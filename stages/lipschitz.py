@@ -16,9 +16,9 @@ from lbdn.bounds import (
 )
 from lbdn.data import Dataset
 from lbdn.files import write_json
+from lbdn.inference import as_input, on_device, predict
 from lbdn.params import Experiment
 from lbdn.runs import load_run
-from lbdn.training import as_input, on_device, predict
 from stages.common import RUN, device_option, errors_in_one_line, run_settings
 
 

@@ -18,7 +18,6 @@ def main(experiments: tuple[str, ...], reports: Path) -> None:
     write_text(reports / "report.html", render_page(reports, experiments))
     sections = read_sections(reports, experiments)
     write_json(reports / "metrics.json", {name: section["metrics"] for name, section in sections.items()})
-    click.echo(f"report: {(reports / 'report.html').resolve().as_uri()}")
 
 
 if __name__ == "__main__":

@@ -9,10 +9,13 @@ import torch
 from lbdn import tracking
 from lbdn.data import Dataset, load_dataset
 from lbdn.files import write_rows
-from lbdn.params import load_params
+from lbdn.params import Experiment, load_params
 from lbdn.runs import read_description, save_run, seeded_network, weights_digest
 from lbdn.training import EpochHook, train
 from stages.common import PREPARED, RUN, device_option, errors_in_one_line
+from stages.families import TRAINING, code_digests, digest_of
+
+CHECKPOINT = "checkpoint.pt"
 
 
 def describe(experiment: str, family: str, size: str, gamma: float, seed: int, dataset: Dataset) -> dict[str, Any]:
@@ -33,11 +36,31 @@ def describe(experiment: str, family: str, size: str, gamma: float, seed: int, d
             "gamma": gamma,
             "input_shape": list(dataset.input_shape),
             "outputs": dataset.outputs,
-            "normalization": dataset.normalization() if training.normalize else None,
+            "normalization": list(dataset.normalization()) if training.normalize else None,
             "last_layer_normalization": training.last_layer_normalization,
         },
         "training": training.model_dump(exclude={"normalize", "last_layer_normalization"}),
     }
+
+
+def identify(description: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
+    """Return what makes two trainings the same: settings, data and code. Only such a training is resumed."""
+    network = description["network"]
+    code = code_digests(network["family"], network["architecture"]) | {"training": digest_of(TRAINING)}
+    return {**description, "data": dataset.digest(), "code": code}
+
+
+def check_evaluations(settings: Experiment, dataset: Dataset) -> None:
+    """Check, before any training is spent, that the experiment's evaluations fit its data set.
+
+    Raises:
+        ValueError: naming the setting that doesn't.
+    """
+    if not dataset.is_classification and (settings.attack or settings.certify):
+        raise ValueError(f"{settings.dataset} has no classes, which `attack` and `certify` in params.yaml need")
+    images = settings.attack.images if settings.attack else 0
+    if isinstance(images, int) and images > len(dataset.test_targets):
+        raise ValueError(f"attack.images takes 1 to {len(dataset.test_targets)} of {settings.dataset}, got {images}")
 
 
 def train_run(
@@ -45,25 +68,24 @@ def train_run(
     description: dict[str, Any],
     dataset: Dataset,
     device: torch.device,
+    identity: dict[str, Any],
     on_epoch: EpochHook | None = None,
 ) -> None:
-    """Train, and write run.json, weights.pt and history.csv."""
+    """Train, and write history.csv, weights.pt and, last, run.json. The checkpoint stays."""
     network = seeded_network(description["seed"], **description["network"])
-    checkpoint = run / "checkpoint.pt"
     history = train(
         network,
         dataset,
         **description["training"],
         seed=description["seed"],
         device=device,
-        checkpoint=checkpoint,
-        identity=description,
+        checkpoint=run / CHECKPOINT,
+        identity=identity,
         on_epoch=on_epoch,
     )
     parameters = sum(p.numel() for p in network.parameters())
-    save_run(run, network, description | {"parameters": parameters})
     write_rows(run / "history.csv", history)
-    checkpoint.unlink()
+    save_run(run, network, description | {"parameters": parameters})
 
 
 @click.command()
@@ -82,11 +104,14 @@ def main(experiment: str, run: Path, family: str, size: str, gamma: float, seed:
     """
     settings = load_params().experiment(experiment)
     dataset = load_dataset(PREPARED / settings.dataset)
+    check_evaluations(settings, dataset)
     description = describe(experiment, family, size, gamma, seed, dataset)
-    with tracking.training_run(description) as log:
-        train_run(run, description, dataset, device, log.epoch)
+    identity = identify(description, dataset)
+    with tracking.training_run(description, identity) as log:
+        train_run(run, description, dataset, device, identity, log.epoch)
         log.metrics({"parameters": read_description(run)["parameters"]})
         log.finish_training(weights_digest(run))
+    (run / CHECKPOINT).unlink()
 
 
 if __name__ == "__main__":

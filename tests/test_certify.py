@@ -80,6 +80,11 @@ def test_a_bound_that_is_none_is_an_error(gamma):
         radii(LOGITS, LABELS, gamma)
 
 
+def test_a_positive_margin_between_outputs_of_equal_rows_bounds_no_radius():
+    pairs = torch.tensor([[0.0, 0.0, 2.0], [0.0, 0.0, 2.0], [2.0, 2.0, 0.0]])
+    assert radii([[3.0, 1.0, 1.0], [1.0, 3.0, 0.0], [1.0, 1.0, 0.0]], [0, 0, 0], pairs) == [1, 0, 0]
+
+
 def test_a_network_without_a_bound_cannot_be_certified():
     network = build_network("mlp", "plain", input_shape=(4,), outputs=3)
     for bound in (network.gamma, network.pixel_gamma, network.pair_gamma()):
@@ -119,7 +124,7 @@ def test_the_radius_is_exact_where_the_rows_of_a_linear_classifier_are_orthogona
 
 def test_the_radius_by_pairs_is_exact_for_a_linear_classifier_with_last_layer_normalisation():
     layer = LastLayerNormalization(6, 4, scale=3.0)
-    network = Network([layer], gamma=3.0).double()
+    network = Network([layer], outputs=layer.outputs, gamma=3.0).double()
     W = layer.weight.detach().numpy()
     W = 3 * W / np.linalg.norm(W, axis=1, keepdims=True)
     x = RNG.normal(size=(50, 6)) * 3

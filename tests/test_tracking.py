@@ -15,6 +15,8 @@ DESCRIPTION = {
     "training": {"loss": {"name": "mse"}, "epochs": 3},
 }
 
+IDENTITY = {"code": "abc", "seed": 1}
+
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -43,7 +45,7 @@ def curve(uri: str, run, name: str = "train_loss") -> list[tuple[int, float]]:
 
 
 def test_one_run_is_carried_from_training_through_evaluations(store, run_folder):
-    with tracking.training_run(DESCRIPTION) as log:
+    with tracking.training_run(DESCRIPTION, IDENTITY) as log:
         for epoch in (1, 2):
             log.epoch({"epoch": epoch, "train_loss": 1 / epoch})
         log.finish_training(tracking.weights_digest(run_folder))
@@ -59,7 +61,7 @@ def test_one_run_is_carried_from_training_through_evaluations(store, run_folder)
 
 
 def test_a_failure_leaves_the_run_failed_with_what_it_had(store):
-    with pytest.raises(ZeroDivisionError), tracking.training_run(DESCRIPTION) as log:
+    with pytest.raises(ZeroDivisionError), tracking.training_run(DESCRIPTION, IDENTITY) as log:
         log.epoch({"epoch": 1, "train_loss": 1.0})
         raise ZeroDivisionError
     (run,) = all_runs(store)
@@ -69,7 +71,7 @@ def test_a_failure_leaves_the_run_failed_with_what_it_had(store):
 
 def test_a_resumed_training_goes_on_in_its_run_without_repeating_epochs(store):
     for epochs in (2, 3):
-        with pytest.raises(KeyboardInterrupt), tracking.training_run(DESCRIPTION) as log:
+        with pytest.raises(KeyboardInterrupt), tracking.training_run(DESCRIPTION, IDENTITY) as log:
             for epoch in range(1, epochs + 1):
                 log.epoch({"epoch": epoch, "train_loss": float(epoch)})
             raise KeyboardInterrupt
@@ -77,9 +79,34 @@ def test_a_resumed_training_goes_on_in_its_run_without_repeating_epochs(store):
     assert curve(store, run) == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
 
+def test_a_training_with_other_code_or_data_gets_a_run_of_its_own(store):
+    for code in ("old", "new"):
+        with pytest.raises(KeyboardInterrupt), tracking.training_run(DESCRIPTION, {"code": code}) as log:
+            log.epoch({"epoch": 1, "train_loss": 1.0})
+            raise KeyboardInterrupt
+    assert len(all_runs(store)) == 2
+
+
+def test_a_store_that_fails_later_costs_a_warning_and_not_the_work(store, monkeypatch, caplog):
+    with tracking.training_run(DESCRIPTION, IDENTITY) as log:
+        for call in ("log_batch", "set_tag", "set_terminated"):
+            monkeypatch.setattr(MlflowClient, call, lambda *_, **__: 1 / 0)
+        log.epoch({"epoch": 1, "train_loss": 1.0})
+        log.finish_training("digest")
+    assert "MLflow did not take this" in caplog.text
+
+
+def test_a_relative_store_is_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    with tracking.training_run(DESCRIPTION, IDENTITY):
+        pass
+    assert (tmp_path / "mlflow.db").exists()
+
+
 def test_training_again_after_finishing_is_another_run(store):
     for _ in range(2):
-        with tracking.training_run(DESCRIPTION) as log:
+        with tracking.training_run(DESCRIPTION, IDENTITY) as log:
             log.finish_training("digest")
     assert len(all_runs(store)) == 2
 
@@ -97,14 +124,14 @@ def test_a_model_from_elsewhere_gets_a_run_with_its_learning_curve(store, run_fo
 def test_a_store_out_of_reach_stops_before_the_work_with_advice(uri, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     start = time.monotonic()
-    with pytest.raises(ConnectionError, match="LBDN_TRACKING=off"), tracking.training_run(DESCRIPTION):
+    with pytest.raises(ConnectionError, match="LBDN_TRACKING=off"), tracking.training_run(DESCRIPTION, IDENTITY):
         pytest.fail("the block must not start")
     assert time.monotonic() - start < 30
 
 
 def test_tracking_off_writes_nothing(store, monkeypatch, run_folder):
     monkeypatch.setenv("LBDN_TRACKING", "off")
-    with tracking.training_run(DESCRIPTION) as log:
+    with tracking.training_run(DESCRIPTION, IDENTITY) as log:
         log.epoch({"epoch": 1, "train_loss": 1.0})
         log.finish_training("digest")
     with tracking.evaluation_run(run_folder, DESCRIPTION) as log:

@@ -1,5 +1,6 @@
 """The prepared form of every data set: four memory-mapped arrays and a description."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,13 @@ class Dataset:
     test_targets: np.ndarray
     classes: list[str]
     provenance: dict[str, Any]
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the arrays."""
+        total = hashlib.sha256()
+        for name in ARRAYS:
+            total.update(np.ascontiguousarray(getattr(self, name)).data)
+        return total.hexdigest()
 
     @property
     def is_classification(self) -> bool:
@@ -134,6 +142,8 @@ def _check(dataset: Dataset) -> None:
             raise ValueError(f"the {half} half has {len(inputs)} inputs and {len(targets)} targets")
         if inputs.shape[1:] != dataset.input_shape:
             raise ValueError(f"the {half} half has inputs of shape {inputs.shape[1:]}, not {dataset.input_shape}")
+        if not dataset.is_classification and not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
+            raise ValueError(f"the {half} half has inputs or targets that are not finite")
         if dataset.is_classification:
             if inputs.dtype != np.uint8 or inputs.ndim != 4:
                 raise ValueError(f"images are uint8 (n, channels, h, w), got {inputs.dtype} {inputs.shape}")

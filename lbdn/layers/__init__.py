@@ -1,7 +1,8 @@
 """Layers with a guaranteed l2 Lipschitz bound, one family a file, and unconstrained ones to compare with."""
 
 from lbdn.layers.aol import AolConv, AolFc, AolLin
-from lbdn.layers.base import Family, freeze
+from lbdn.layers.base import Family
+from lbdn.layers.frozen import freeze
 from lbdn.layers.normalization import InputNormalization, LastLayerNormalization
 from lbdn.layers.orthogonal import OrthogonalConv, OrthogonalFc, OrthogonalLin
 from lbdn.layers.plain import PlainConv, PlainFc, PlainLin

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lbdn.layers.base import (
+    Activated,
     Activation,
     ConvLayer,
     Family,
@@ -55,7 +56,7 @@ class AolLin(Layer):
         return nn.functional.linear(x, operators[0], self.bias)
 
 
-class AolFc(AolLin):
+class AolFc(Activated, AolLin):
     r"""A ``scale``-Lipschitz fully connected layer :math:`x \mapsto \sigma(W\, s x + b)`, W as in ``AolLin``.
 
     Args:
@@ -68,22 +69,6 @@ class AolFc(AolLin):
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
     """
-
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        bias: bool = True,
-        scale: float = 1.0,
-        activation: Activation | None = None,
-    ) -> None:
-        super().__init__(in_features, out_features, bias=bias, scale=scale)
-        self.activation = nn.ReLU() if activation is None else activation
-
-    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
-        """Return the output of the layer."""
-        return self.activation(super().transform(x, *operators))
 
 
 class AolConv(ConvLayer):

@@ -1,6 +1,5 @@
-"""What all layers share: operators computed from parameters, input checks, initial values, the gain, a family."""
+"""What all layers share: operators computed from parameters, checks, initial values, normalisation, a family."""
 
-import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,12 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from lbdn.circular import dense
-
 Activation = Callable[[Tensor], Tensor]
 MAX_GAIN = 1e5  # its square times the precision of float64 is 2e-6: see weight_normalized
 MAX_LOGARITHM = 20.0  # e^20 squared is far below float32's largest number: see exponential
-DENSE_ENTRIES = 2**20  # 4 MiB of float32: above, Fourier transforms are faster than one dense product
 
 
 class Layer(nn.Module):
@@ -56,8 +52,6 @@ class Layer(nn.Module):
 class ConvLayer(Layer):
     """A layer on images ``(n, channels, height, width)``."""
 
-    stride = 1
-
     def image_size(self, x: Tensor) -> tuple[int, ...]:
         """Check the input's shape; return height and width.
 
@@ -70,50 +64,25 @@ class ConvLayer(Layer):
             )
         return x.shape[2], x.shape[3]
 
-    def frozen_operators(self, *size: int) -> tuple[Tensor, ...]:
-        """Return operators in the form that is fastest to use many times: a dense matrix, for small images."""
-        height, width = (pixels // self.stride for pixels in size)
 
-        def fastest(operator: Tensor) -> Tensor:
-            if not operator.is_complex() or operator[0, 0].numel() * (height * width) ** 2 > DENSE_ENTRIES:
-                return operator
-            return dense(operator, height, width)
+class Activated(Layer):
+    """A linear layer and an activation behind it: the mixin in front of the linear layer makes the activated one."""
 
-        return tuple(fastest(operator) for operator in self.operators(*size))
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = True,
+        scale: float = 1.0,
+        activation: Activation | None = None,
+    ) -> None:
+        super().__init__(in_features, out_features, bias=bias, scale=scale)
+        self.activation = nn.ReLU() if activation is None else activation
 
-
-class Frozen(nn.Module):
-    """A layer that computes its operators once for each image size. Its parameters must not change any more."""
-
-    def __init__(self, layer: Layer) -> None:
-        super().__init__()
-        self.layer = layer
-        self._operators: dict[tuple[int, ...], tuple[Tensor, ...]] = {}
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return what the layer returns."""
-        size = self.layer.image_size(x)
-        if size not in self._operators:
-            with torch.no_grad():
-                self._operators[size] = tuple(o.contiguous() for o in self.layer.frozen_operators(*size))
-        return self.layer.transform(x, *self._operators[size])
-
-
-def freeze(network: nn.Module) -> nn.Module:
-    """Return a copy of a network for evaluation, that computes each layer's operators only once.
-
-    Attacks and searches call a network thousands of times with the same parameters; the copy makes these calls about
-    as cheap as those of an unconstrained network. It doesn't follow later changes of the original. Move or convert
-    the network first, then freeze it.
-    """
-    network = copy.deepcopy(network).eval().requires_grad_(False)
-    if isinstance(network, Layer):
-        return Frozen(network).eval()
-    for parent in list(network.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, Layer) and not isinstance(parent, Frozen):
-                setattr(parent, name, Frozen(child).eval())
-    return network
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
+        """Return the output of the layer."""
+        return self.activation(super().transform(x, *operators))
 
 
 def positive_size(**sizes: int) -> None:

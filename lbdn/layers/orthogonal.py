@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from lbdn.cayley import cayley
-from lbdn.circular import convolve, kernel_spectrum, space_to_depth
+from lbdn.circular import convolve
 from lbdn.layers.base import (
+    Activated,
     Activation,
-    ConvLayer,
     Family,
     Layer,
     as_precise_as,
@@ -21,6 +21,7 @@ from lbdn.layers.base import (
     uniform,
     weight_normalized,
 )
+from lbdn.layers.convolution import CircularConv
 
 
 class OrthogonalLin(Layer):
@@ -57,7 +58,7 @@ class OrthogonalLin(Layer):
         return nn.functional.linear(x, operators[0], self.bias)
 
 
-class OrthogonalFc(OrthogonalLin):
+class OrthogonalFc(Activated, OrthogonalLin):
     r"""A ``scale``-Lipschitz fully connected layer :math:`x \mapsto \sigma(W\, s x + b)`, W as in ``OrthogonalLin``.
 
     Args:
@@ -71,24 +72,8 @@ class OrthogonalFc(OrthogonalLin):
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        bias: bool = True,
-        scale: float = 1.0,
-        activation: Activation | None = None,
-    ) -> None:
-        super().__init__(in_features, out_features, bias=bias, scale=scale)
-        self.activation = nn.ReLU() if activation is None else activation
 
-    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
-        """Return the output of the layer."""
-        return self.activation(super().transform(x, *operators))
-
-
-class OrthogonalConv(ConvLayer):
+class OrthogonalConv(CircularConv):
     r"""A ``scale``-Lipschitz circular convolution layer with a semi-orthogonal matrix at each frequency.
 
     The Cayley transform is taken of the spectrum of the kernel ``weight``, normalised by its Frobenius norm and
@@ -118,30 +103,20 @@ class OrthogonalConv(ConvLayer):
         scale: float = 1.0,
         activation: Activation | None = None,
     ) -> None:
-        super().__init__()
-        positive_size(in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size)
-        if stride not in (1, 2):
-            raise ValueError(f"stride takes 1 or 2, got {stride!r}")
-        self.inputs, self.outputs, self.stride = in_channels, out_channels, stride
-        self.scale = positive_scale(scale)
-        self.activation = nn.ReLU() if activation is None else activation
-        k = kernel_size if stride == 1 else max(kernel_size // 2, 1)
-        columns = in_channels * stride**2
-        self.weight = uniform(out_channels, columns, k, k, fan_in=columns * k * k)
+        super().__init__(in_channels, out_channels, kernel_size, stride, scale, activation)
+        k, fan_in = self.kernel_size, self.columns * self.kernel_size**2
+        self.weight = uniform(out_channels, self.columns, k, k, fan_in=fan_in)
         self.gain = initial_gain(self.weight)
-        self.bias = uniform(out_channels, fan_in=columns * k * k) if bias else None
+        self.bias = uniform(out_channels, fan_in=fan_in) if bias else None
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`, at each frequency."""
         kernel = weight_normalized(self.weight, self.gain)
-        if kernel.shape[-1] == 1:
-            return (as_precise_as(self.gain, self.scale * _orthogonal(kernel[:, :, 0, 0])),)
-        height, width = (pixels // self.stride for pixels in size)
-        return (as_precise_as(self.gain, self.scale * _orthogonal(kernel_spectrum(kernel, height, width))),)
+        return (as_precise_as(self.gain, self.scale * _orthogonal(self.matrices(kernel, *size))),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
-        hidden = convolve(space_to_depth(x) if self.stride == 2 else x, operators[0])
+        hidden = convolve(self.blocks(x), operators[0])
         return self.activation(hidden if self.bias is None else hidden + self.bias[:, None, None])
 
 

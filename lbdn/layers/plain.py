@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from lbdn.layers.base import Activation, ConvLayer, Family, Layer, positive_scale, positive_size, uniform
+from lbdn.layers.base import Activated, Activation, ConvLayer, Family, Layer, positive_scale, positive_size, uniform
 
 
 class PlainLin(Layer):
@@ -35,7 +35,7 @@ class PlainLin(Layer):
         return nn.functional.linear(x, operators[0], self.bias)
 
 
-class PlainFc(PlainLin):
+class PlainFc(Activated, PlainLin):
     """A fully connected layer without a Lipschitz bound.
 
     Args:
@@ -48,22 +48,6 @@ class PlainFc(PlainLin):
     Raises:
         ValueError: for sizes or a scale that aren't positive, and for inputs of another size.
     """
-
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        bias: bool = True,
-        scale: float = 1.0,
-        activation: Activation | None = None,
-    ) -> None:
-        super().__init__(in_features, out_features, bias=bias, scale=scale)
-        self.activation = nn.ReLU() if activation is None else activation
-
-    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
-        """Return the output of the layer."""
-        return self.activation(super().transform(x, *operators))
 
 
 class PlainConv(ConvLayer):

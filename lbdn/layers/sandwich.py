@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from lbdn.cayley import cayley
-from lbdn.circular import convolve, kernel_spectrum, space_to_depth
+from lbdn.circular import convolve
 from lbdn.layers.base import (
     Activation,
-    ConvLayer,
     Family,
     Layer,
     as_precise_as,
@@ -24,6 +23,7 @@ from lbdn.layers.base import (
     uniform,
     weight_normalized,
 )
+from lbdn.layers.convolution import CircularConv
 
 
 class SandwichFc(Layer):
@@ -114,7 +114,7 @@ class SandwichLin(Layer):
         return nn.functional.linear(x, operators[0], self.bias)
 
 
-class SandwichConv(ConvLayer):
+class SandwichConv(CircularConv):
     r"""A ``scale``-Lipschitz circular convolution layer: a Sandwich layer at each frequency, one bias a channel.
 
     The Cayley transform is taken of the spectrum of the kernel ``stacked`` :math:`P`, of shape
@@ -146,15 +146,8 @@ class SandwichConv(ConvLayer):
         scale: float = 1.0,
         activation: Activation | None = None,
     ) -> None:
-        super().__init__()
-        positive_size(in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size)
-        if stride not in (1, 2):
-            raise ValueError(f"stride takes 1 or 2, got {stride!r}")
-        self.inputs, self.outputs, self.stride = in_channels, out_channels, stride
-        self.scale = positive_scale(scale)
-        self.activation = nn.ReLU() if activation is None else activation
-        k = kernel_size if stride == 1 else max(kernel_size // 2, 1)
-        rows = out_channels + in_channels * stride**2
+        super().__init__(in_channels, out_channels, kernel_size, stride, scale, activation)
+        rows, k = out_channels + self.columns, self.kernel_size
         self.stacked = uniform(rows, out_channels, k, k, fan_in=rows * k * k)
         self.gain = initial_gain(self.stacked)
         self.log_psi = nn.Parameter(torch.zeros(out_channels))
@@ -163,15 +156,12 @@ class SandwichConv(ConvLayer):
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         r"""Return :math:`s\sqrt2\, \Psi^{-1} \tilde B` and :math:`\sqrt2 \tilde A^* \Psi`, at each frequency."""
         kernel = weight_normalized(self.stacked, self.gain)
-        if kernel.shape[-1] == 1:
-            return _sandwich(kernel[:, :, 0, 0], self.log_psi, self.scale)
-        height, width = (pixels // self.stride for pixels in size)
-        return _sandwich(kernel_spectrum(kernel, height, width), self.log_psi, self.scale)
+        return _sandwich(self.matrices(kernel, *size), self.log_psi, self.scale)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
         inner, outer = operators
-        hidden = convolve(space_to_depth(x) if self.stride == 2 else x, inner)
+        hidden = convolve(self.blocks(x), inner)
         if self.bias is not None:
             hidden = hidden + self.bias[:, None, None]
         return convolve(self.activation(hidden), outer)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from lbdn.files import whole
 from lbdn.report.results import Result
-from lbdn.report.tables import label
+from lbdn.report.tables import group, label, mean
 
 ORDER = ["sandwich", "sll", "orthogonal", "aol", "plain"]
 MARKERS = ["X", "s", "o", "P", "D", "^", "v", "<", ">"]
@@ -58,7 +58,8 @@ def square_wave(results: Sequence[Result]) -> Figure:
         curve = result.lipschitz["curve"]
         for start, end, level in ((-2, -1, 1), (-1, 0, 0), (0, 1, 1), (1, 2, 0)):
             axis.plot([start, end], [level, level], color="0.6", linewidth=3.5, solid_capstyle="butt", zorder=1)
-        axis.plot(ideal, bound, color="black", linestyle=":", linewidth=1.2, zorder=2)
+        if gamma >= 1:  # otherwise the slopes of neighbouring jumps overlap
+            axis.plot(ideal, bound, color="black", linestyle=":", linewidth=1.2, zorder=2)
         axis.plot(curve["x"], curve["y"], color=_color(result.family), linewidth=1.6, zorder=3)
         axis.set_title(f"{label(result.family)}, tightness {100 * result.lipschitz['tightness']:.1f} %")
     for axis in axes.flat[len(chosen) :]:
@@ -114,10 +115,11 @@ def accuracy_by_radius(results: Sequence[Result]) -> Figure:
     """Return certified accuracy (lines) and accuracy under AutoAttack (markers) against the radius of perturbations."""
     figure, axis = plt.subplots(figsize=(5.2, 3.4))
     longest = 1.1 * max([36 / 255, *(eps for result in results for eps in result.attacked_radii())])
-    for result in _first_seeds(results):
+    for name, runs in group(results).items():
+        result = runs[0]
         color, rank = _color(result.family), _rank(result.family)
         attacked = [0.0, *result.attacked_radii()]
-        accuracies = [result.clean(), *(result.robust(eps) for eps in attacked[1:])]
+        accuracies = [mean([r.robust(eps) if eps else r.clean() for r in runs]) or 0.0 for eps in attacked]
         marks: dict[str, Any] = {
             "marker": MARKERS[rank],
             "linestyle": "none",
@@ -127,9 +129,9 @@ def accuracy_by_radius(results: Sequence[Result]) -> Figure:
         axis.plot(attacked, [100 * a for a in accuracies], color=color, **marks)
         if result.certified(0) is not None:
             radii = np.linspace(0, longest, 400)
-            certified = [100 * (result.certified(eps) or 0.0) for eps in radii]
+            certified = [100 * (mean([r.certified(eps) for r in runs]) or 0.0) for eps in radii]
             axis.plot(radii, certified, color=color, linestyle=DASHES[rank], linewidth=1.5)
-        axis.plot([], [], color=color, linestyle=DASHES[rank], label=label(result.family), **_without_line(marks))
+        axis.plot([], [], color=color, linestyle=DASHES[rank], label=label(name), **_without_line(marks))
     axis.set(xlim=(-0.01, longest), ylim=(0, 101), ylabel="accuracy (%)")
     axis.set_xlabel("l2 radius of the perturbation, pixels in [0, 1]")
     axis.legend(
@@ -140,15 +142,13 @@ def accuracy_by_radius(results: Sequence[Result]) -> Figure:
 
 def tightness(results: Sequence[Result]) -> Figure:
     """Return each family's empirical lower bound beside its upper bound, from pixels."""
-    chosen = _first_seeds(results)
-    figure, axis = plt.subplots(figsize=(5.2, 0.42 * len(chosen) + 0.9))
-    for position, result in enumerate(chosen):
-        lower, upper = result.lipschitz["lower"], result.lipschitz["upper"]
-        marks: dict[str, Any] = {
-            "color": _color(result.family),
-            "marker": MARKERS[_rank(result.family)],
-            "markersize": 7,
-        }
+    groups = group(results)
+    figure, axis = plt.subplots(figsize=(5.2, 0.42 * len(groups) + 0.9))
+    for position, runs in enumerate(groups.values()):
+        family = runs[0].family
+        lower = mean([run.lipschitz["lower"] for run in runs]) or 0.0
+        upper = mean([run.lipschitz["upper"] for run in runs])
+        marks: dict[str, Any] = {"color": _color(family), "marker": MARKERS[_rank(family)], "markersize": 7}
         axis.plot([lower], [position], linestyle="none", zorder=3, **marks)
         note = f"{lower:.3g}, no upper bound"
         if upper is not None:
@@ -156,8 +156,8 @@ def tightness(results: Sequence[Result]) -> Figure:
             axis.plot([upper], [position], color="black", marker="|", markersize=14, markeredgewidth=2)
             note = f"{lower:.3g} of {upper:.3g}: {100 * lower / upper:.1f} %"
         axis.annotate(note, (upper or lower, position), xytext=(9, 0), textcoords="offset points", va="center", size=8)
-    axis.set_yticks(range(len(chosen)), [label(result.family) for result in chosen])
-    axis.set_ylim(len(chosen) - 0.4, -0.6)
+    axis.set_yticks(range(len(groups)), [label(name) for name in groups])
+    axis.set_ylim(len(groups) - 0.4, -0.6)
     axis.grid(axis="y", visible=False)
     axis.set_xscale("log")
     low, high = axis.get_xlim()
@@ -169,14 +169,14 @@ def tightness(results: Sequence[Result]) -> Figure:
 def learning_curves(results: Sequence[Result]) -> Figure:
     """Return the test error against the epoch; a band of one standard deviation where there are several seeds."""
     figure, axis = plt.subplots(figsize=(5.2, 3.2))
-    for family in dict.fromkeys(result.family for result in results):
-        runs = [result.history for result in results if result.family == family]
-        errors = np.array([100 * (1 - run["test_accuracy"]) for run in runs])
-        epochs, mean, spread = runs[0]["epoch"], errors.mean(axis=0), errors.std(axis=0)
+    for name, runs in group(results).items():
+        family = runs[0].family
+        errors = np.array([100 * (1 - run.history["test_accuracy"]) for run in runs])
+        epochs, center, spread = runs[0].history["epoch"], errors.mean(axis=0), errors.std(axis=0)
         style: dict[str, Any] = {"color": _color(family), "linestyle": DASHES[_rank(family)], "linewidth": 1.6}
-        axis.plot(epochs, mean, label=label(family), **style)
+        axis.plot(epochs, center, label=label(name), **style)
         if len(runs) > 1:
-            axis.fill_between(epochs, mean - spread, mean + spread, color=_color(family), alpha=0.2)
+            axis.fill_between(epochs, center - spread, center + spread, color=_color(family), alpha=0.2)
     axis.set(xlabel="epoch", ylabel="test error (%)", ylim=(0, None))
     axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     return figure
@@ -188,10 +188,6 @@ def write_figure(figure: Figure, stem: Path) -> None:
         with whole(stem.with_suffix(suffix)) as temporary:
             figure.savefig(temporary, format=suffix[1:], metadata=metadata)
     plt.close(figure)
-
-
-def _first_seeds(results: Sequence[Result]) -> list[Result]:
-    return list({result.family: result for result in reversed(results)}.values())[::-1]
 
 
 def _without_line(marks: dict[str, Any]) -> dict[str, Any]:

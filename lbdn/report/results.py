@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from lbdn.certify import certified_accuracy
 from lbdn.files import read_json
 
 
@@ -41,7 +42,7 @@ class Result:
         """Return the certified accuracy on all test images, a fraction; None without a bound."""
         assert self.certify is not None
         radius = self.certify["radius"]
-        return None if radius.isna().all() else float((radius > eps).mean())
+        return None if radius.isna().all() else certified_accuracy(radius, eps)
 
     def robust(self, eps: float) -> float:
         """Return the accuracy under AutoAttack on the attacked images, a fraction."""

@@ -75,7 +75,11 @@ def fitting_section(results: Sequence[Result], settings: Mapping[str, Any]) -> S
         f"close the steepest slope comes to the bound says how tight the bound is. "
         f"{tables.label(tightest.family)} comes closest: {100 * tightest.lipschitz['tightness']:.1f} % at bound "
         f"{tightest.gamma:g}."
-        + (f" Products of the layers' spectral norms at bound 1, the usual bound: {products}." if products else ""),
+        + (
+            f" Products of the spectral norms of the weights at bound 1, the bound without the theory: {products}."
+            if products
+            else ""
+        ),
         tables=shown,
         figures=drawn,
         data={"layers": layers, "learning-curves": tables.learning_curves(results)},
@@ -88,10 +92,7 @@ def classification_section(results: Sequence[Result], certified_eps: Sequence[fl
     description = results[0].description
     tested, attacked = len(_frame(results[0].certify)), len(_frame(results[0].attack))
     headline = min(certified_eps, key=lambda numerator: abs(numerator - 72))
-    metrics = {
-        family: _headline_metrics([result for result in results if result.family == family], headline)
-        for family in dict.fromkeys(result.family for result in results)
-    }
+    metrics = {name: _headline_metrics(runs, headline) for name, runs in tables.group(results).items()}
     return Section(
         title=f"Robust classification: {description['dataset']}",
         lead=_lead(description, metrics, headline),
@@ -111,7 +112,7 @@ def classification_section(results: Sequence[Result], certified_eps: Sequence[fl
             "accuracy-by-radius": (
                 figures.accuracy_by_radius(results),
                 "Accuracy against the size of the perturbation: certified (lines, all test images) and under "
-                "AutoAttack (markers, the attacked images). True robust accuracy lies between the two.",
+                "AutoAttack (markers, the attacked images). On the same images, the truth lies between the two.",
             ),
             "tightness": (
                 figures.tightness(results),
@@ -146,14 +147,14 @@ def write_section(section: Section, experiment: str, reports: Path) -> None:
     )
 
 
-def _headline_metrics(group: Sequence[Result], numerator: float) -> dict[str, float]:
+def _headline_metrics(runs: Sequence[Result], numerator: float) -> dict[str, float]:
     """Return a family's mean accuracies at one radius, a numerator over 255, and its tightness."""
-    values: dict[str, list[float | None]] = {"clean": [result.clean() for result in group]}
-    for eps in group[0].attacked_radii():
+    values: dict[str, list[float | None]] = {"clean": [result.clean() for result in runs]}
+    for eps in runs[0].attacked_radii():
         if round(255 * eps) == numerator:
-            values[f"robust_{numerator:g}"] = [result.robust(eps) for result in group]
-    values[f"certified_{numerator:g}"] = [result.certified(numerator / 255) for result in group]
-    values["tightness"] = [result.lipschitz["tightness"] for result in group]
+            values[f"robust_{numerator:g}"] = [result.robust(eps) for result in runs]
+    values[f"certified_{numerator:g}"] = [result.certified(numerator / 255) for result in runs]
+    values["tightness"] = [result.lipschitz["tightness"] for result in runs]
     means = {name: tables.mean(column) for name, column in values.items()}
     return {name: _round(value) for name, value in means.items() if value is not None}
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from lbdn.files import write_text
@@ -19,7 +20,20 @@ FAMILY_LABELS = {
 
 def label(family: str) -> str:
     """Return how the report names a family."""
-    return FAMILY_LABELS.get(family, family)
+    name, *rest = family.split(" ", 1)
+    return " ".join([FAMILY_LABELS.get(name, name), *rest])
+
+
+def group(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return the runs that differ in their seed alone, by family; size and gamma are named where there are several."""
+    sizes, gammas = {r.description["size"] for r in results}, {r.gamma for r in results}
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        name = result.family
+        name += f" {result.description['size']}" if len(sizes) > 1 else ""
+        name += f" γ={result.gamma:g}" if len(gammas) > 1 else ""
+        groups.setdefault(name, []).append(result)
+    return groups
 
 
 def tightness_table(results: Sequence[Result], settings: str) -> pd.DataFrame:
@@ -30,17 +44,18 @@ def tightness_table(results: Sequence[Result], settings: str) -> pd.DataFrame:
     """
     paper = published("toy")["tightness"]["percent"]
     rows = []
-    for family, group in _groups(results).items():
+    for family in dict.fromkeys(result.family for result in results):
+        runs = [result for result in results if result.family == family]
         row: dict[str, object] = {"family": label(family)}
-        for gamma in dict.fromkeys(result.gamma for result in group):
-            cell = [100 * result.lipschitz["tightness"] for result in group if result.gamma == gamma]
+        for gamma in dict.fromkeys(result.gamma for result in runs):
+            cell = [100 * result.lipschitz["tightness"] for result in runs if result.gamma == gamma]
             measured = sum(cell) / len(cell)
             reference = paper.get(family, {}).get(gamma)
             row[f"γ = {gamma:g}"] = round(measured, 2)
             row[f"γ = {gamma:g} paper"] = reference
             row[f"γ = {gamma:g} Δ"] = None if reference is None else round(measured - reference, 1)
-        row["parameters"] = group[0].description["parameters"]
-        row["seeds"] = len({result.description["seed"] for result in group})
+        row["parameters"] = runs[0].description["parameters"]
+        row["seeds"] = len({result.description["seed"] for result in runs})
         row["settings"] = settings
         rows.append(row)
     return pd.DataFrame(rows)
@@ -49,29 +64,28 @@ def tightness_table(results: Sequence[Result], settings: str) -> pd.DataFrame:
 def layers_table(results: Sequence[Result]) -> pd.DataFrame:
     """Return tightness in percent and spectral norm of each layer, measured and published, a row a layer.
 
-    The last row of a family is the whole network: its tightness, and the product of the norms.
+    Means over seeds. The last row of a family is the whole network: its tightness, and the product of the norms.
     """
     paper = published("toy")["layers"]
+    chosen = [r for r in results if r.gamma == paper["gamma"] and (r.lipschitz.get("layers") or {}).get("norms")]
     rows = []
-    for result in results:
-        layers = result.lipschitz.get("layers")
-        if result.gamma != paper["gamma"] or layers is None or layers["norms"] is None:
-            continue
-        names = ["input layer", *(f"hidden layer {k}" for k in range(1, len(layers["norms"]) - 1)), "output layer"]
-        tightness = [100 * value for value in layers["tightness"]] + [100 * result.lipschitz["tightness"]]
-        norms = [*layers["norms"], result.lipschitz["spectral_product"]]
-        printed = paper["tightness_percent"].get(result.family)
-        reference = [None] * len(tightness) if printed is None else [*printed, paper["network_percent"][result.family]]
-        reference_norms = [*paper["norms"].get(result.family, [None] * len(layers["norms"])), None]
-        for position, name in enumerate([*names, "full network"]):
+    for family in dict.fromkeys(result.family for result in chosen):
+        runs = [result.lipschitz for result in chosen if result.family == family]
+        tightness = np.mean([[*run["layers"]["tightness"], run["tightness"]] for run in runs], axis=0)
+        norms = np.mean([[*run["layers"]["norms"], run["spectral_product"]] for run in runs], axis=0)
+        hidden = [f"hidden layer {k}" for k in range(1, len(norms) - 2)]
+        none = [None] * len(norms)
+        printed = [*paper["tightness_percent"].get(family, none[1:]), paper["network_percent"].get(family)]
+        printed_norms = [*paper["norms"].get(family, none[1:]), None]
+        for position, name in enumerate(["input layer", *hidden, "output layer", "full network"]):
             rows.append(
                 {
-                    "family": label(result.family),
+                    "family": label(family),
                     "layer": name,
-                    "tightness": round(tightness[position], 2),
-                    "tightness published": reference[position],
+                    "tightness": round(100 * tightness[position], 2),
+                    "tightness published": printed[position],
                     "norm": round(norms[position], 4),
-                    "norm published": reference_norms[position],
+                    "norm published": printed_norms[position],
                 }
             )
     return pd.DataFrame(rows)
@@ -83,18 +97,18 @@ def classification_table(results: Sequence[Result], certified_eps: Sequence[floa
     Means over seeds. Radii are numerators over 255.
     """
     rows = []
-    for family, group in _groups(results).items():
+    for name, runs in group(results).items():
         row: dict[str, object] = {
-            "family": label(family),
-            "γ": "none" if group[0].lipschitz["upper"] is None else f"{group[0].gamma:g}",
-            "parameters": group[0].description["parameters"],
-            "clean": _percent([result.clean() for result in group]),
+            "family": label(name),
+            "γ": "none" if runs[0].lipschitz["upper"] is None else f"{runs[0].gamma:g}",
+            "parameters": runs[0].description["parameters"],
+            "clean": _percent([result.clean() for result in runs]),
         }
-        for eps in group[0].attacked_radii():
-            row[f"AutoAttack {eps * 255:.3g}/255"] = _percent([result.robust(eps) for result in group])
+        for eps in runs[0].attacked_radii():
+            row[f"AutoAttack {eps * 255:.3g}/255"] = _percent([result.robust(eps) for result in runs])
         for numerator in certified_eps:
-            row[f"certified {numerator:g}/255"] = _percent([result.certified(numerator / 255) for result in group])
-        row["seeds"] = len(group)
+            row[f"certified {numerator:g}/255"] = _percent([result.certified(numerator / 255) for result in runs])
+        row["seeds"] = len(runs)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -102,11 +116,11 @@ def classification_table(results: Sequence[Result], certified_eps: Sequence[floa
 def bounds_table(results: Sequence[Result]) -> pd.DataFrame:
     """Return each family's Lipschitz bounds, from pixels, and their ratio in percent. Means over seeds."""
     rows = []
-    for family, group in _groups(results).items():
-        bounds = [result.lipschitz for result in group]
+    for name, runs in group(results).items():
+        bounds = [result.lipschitz for result in runs]
         rows.append(
             {
-                "family": label(family),
+                "family": label(name),
                 "lower bound (found)": _rounded([b["lower"] for b in bounds], 3),
                 "upper bound (guaranteed)": _rounded([b["upper"] for b in bounds], 3),
                 "tightness": _percent([b["tightness"] for b in bounds]),
@@ -136,10 +150,6 @@ def write_table(table: pd.DataFrame, stem: Path) -> None:
     write_text(stem.with_suffix(".md"), text.to_markdown(index=False, disable_numparse=True) + "\n")
     latex = text.rename(columns=lambda name: name.replace("γ", r"$\gamma$"))
     write_text(stem.with_suffix(".tex"), latex.style.hide(axis="index").to_latex(hrules=True))
-
-
-def _groups(results: Sequence[Result]) -> dict[str, list[Result]]:
-    return {family: [r for r in results if r.family == family] for family in dict.fromkeys(r.family for r in results)}
 
 
 def mean(values: Sequence[float | None]) -> float | None:

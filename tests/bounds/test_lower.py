@@ -71,7 +71,7 @@ def test_a_bounded_networks_lower_bound_is_positive_and_never_above_its_upper_bo
 
 def test_on_pixels_the_bound_of_pixels_holds_and_that_of_normalised_input_does_not():
     body = [nn.Flatten(), OrthogonalLin(4, 4)]
-    network = Network(body, gamma=1.0, normalization=InputNormalization([0.5], [0.2]))
+    network = Network(body, outputs=body[-1].outputs, gamma=1.0, normalization=InputNormalization([0.5], [0.2]))
     found = empirical_lower_bound(network, torch.rand(20, 1, 2, 2), **QUICK).ratio
     assert network.gamma == 1
     assert 0.99 * 5 < found <= network.pixel_gamma * ROUNDING
@@ -188,7 +188,7 @@ def test_each_layers_lower_bound_is_at_most_its_scale(family):
 
 @pytest.mark.parametrize("scale", [0.5, 4.0])
 def test_orthogonal_layers_reach_their_scale_and_a_broken_one_exceeds_it(scale):
-    network = Network([OrthogonalFc(6, 5, scale=scale), OrthogonalLin(5, 4, scale=scale)], gamma=scale**2)
+    network = Network([OrthogonalFc(6, 5, scale=scale), OrthogonalLin(5, 4, scale=scale)], outputs=4, gamma=scale**2)
     with torch.no_grad():
         network.body[0].bias.fill_(100)  # far from the kinks
     ratios = layer_lower_bounds(network, torch.randn(20, 6), restarts=2, steps=100, pairs=16)

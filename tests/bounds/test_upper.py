@@ -78,7 +78,7 @@ def test_the_product_is_that_of_the_weights_spectral_norms(family):
 
 
 def test_scales_of_unconstrained_layers_count():
-    subject = Network([PlainFc(6, 5, scale=2.0), PlainLin(5, 4, scale=3.0)], gamma=None)
+    subject = Network([PlainFc(6, 5, scale=2.0), PlainLin(5, 4, scale=3.0)], outputs=4, gamma=None)
     product = math.prod(np.linalg.norm(array(layer.weight), 2) for layer in subject.body)
     assert spectral_product(subject) == pytest.approx(6 * product, rel=1e-6)
 

@@ -20,7 +20,7 @@ def network(*widths, gamma=GAMMA):
     ends = {0: math.sqrt(gamma)}
     layers = [SandwichFc(p, q, scale=ends.get(k, 1.0)) for k, (p, q) in enumerate(dense)]
     layers.append(SandwichLin(*last, scale=math.sqrt(gamma)))
-    return perturb(Network(layers, gamma=gamma).double())
+    return perturb(Network(layers, outputs=layers[-1].outputs, gamma=gamma).double())
 
 
 def direct_parameters(layer):

@@ -161,6 +161,37 @@ def test_certified_is_at_most_robust_is_at_most_clean_image_by_image(quick_attac
             assert clean or not robust
 
 
+def test_radii_are_margins_over_root_two_times_the_bound_from_pixels(quick_attacks):
+    folder = evaluate("orthogonal")
+    bound = json.loads((folder / "lipschitz.json").read_text())["upper"]
+    for row in rows(folder / "certify.csv"):
+        expected = max(float(row["margin"]), 0) / (2**0.5 * bound)
+        assert float(row["radius"]) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"attack": {"images": 361, "radii_255": [36], "batch_size": 3, "seed": 0}}, "attack.images takes 1 to 360"),
+        ({"training": TRAINING | {"loss": {"name": "mse"}}}, "loss 'mse' doesn't fit targets that are labels"),
+        ({"dataset": "square-wave"}, "square-wave has no classes"),
+        ({"families": []}, "study.families: List should have at least 1 item"),
+        ({"architecture": "resnet"}, "no 'resnet' among the architectures; there are deep, kwlarge, mlp, toy"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_before_training(tmp_path, monkeypatch, change, said):
+    for name in ("digits", "square-wave"):
+        succeed(stages.prepare, name)
+    monkeypatch.setattr(stages.train, "PREPARED", Path("data/prepared").resolve())
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS | {"study": PARAMS["study"] | change}))
+    cell = ("--family", "aol", "--size", "small", "--gamma", 1, "--seed", 1)
+    result = run(stages.train, "study", "run", *cell, "--device", "cpu")
+    assert result.exit_code == 1
+    assert said in result.output
+    assert not Path("run/history.csv").exists()
+
+
 def test_reports_and_tables_are_the_same_bytes_when_made_again(quick_attacks):
     for family in ("plain", "orthogonal"):
         evaluate(family)
@@ -175,12 +206,12 @@ def test_a_cell_runs_by_itself_and_does_not_repeat_what_is_finished(quick_attack
     succeed(stages.prepare, "digits")
     arguments = ("study", "cell", "--family", "sandwich", "--size", "small", "--gamma", 2, "--seed", 5)
     first = succeed(stages.cell, *arguments, "--device", "cpu").output
-    assert all(name in first for name in ("weights.pt", "lipschitz.json", "certify.csv", "attack.csv"))
+    assert all(name in first for name in ("run.json", "lipschitz.json", "certify.csv", "attack.csv"))
     assert succeed(stages.cell, *arguments, "--device", "cpu").output == ""
     Path("cell/certify.csv").unlink()
     assert succeed(stages.cell, *arguments, "--device", "cpu").output.startswith("certify.csv")
     assert set(json.loads(Path("cell/provenance.json").read_text())) == {
-        "weights.pt",
+        "run.json",
         "lipschitz.json",
         "certify.csv",
         "attack.csv",

@@ -1,0 +1,42 @@
+"""Networks for evaluation, with the operators of all layers computed once."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from lbdn.layers.base import Layer
+
+
+class Frozen(nn.Module):
+    """A layer that computes its operators once for each image size. Its parameters must not change any more."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.layer = layer
+        self._operators: dict[tuple[int, ...], tuple[Tensor, ...]] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the layer returns."""
+        size = self.layer.image_size(x)
+        if size not in self._operators:
+            with torch.no_grad():
+                self._operators[size] = tuple(o.contiguous() for o in self.layer.frozen_operators(*size))
+        return self.layer.transform(x, *self._operators[size])
+
+
+def freeze(network: nn.Module) -> nn.Module:
+    """Return a copy of a network for evaluation, that computes each layer's operators only once.
+
+    Attacks and searches call a network thousands of times with the same parameters; the copy makes these calls about
+    as cheap as those of an unconstrained network. It doesn't follow later changes of the original. Move or convert
+    the network first, then freeze it.
+    """
+    network = copy.deepcopy(network).eval().requires_grad_(False)
+    if isinstance(network, Layer):
+        return Frozen(network).eval()
+    for parent in list(network.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, Layer) and not isinstance(parent, Frozen):
+                setattr(parent, name, Frozen(child).eval())
+    return network
