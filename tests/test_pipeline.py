@@ -112,8 +112,8 @@ def test_editing_a_figure_retrains_nothing(repository):
     before = path.read_text()
     path.write_text(before + "\n# an edit\n")
     try:
-        assert set(repository.stages_to_run()) <= {"report@toy", "report@study", "page"}
-        assert "report@study" in repository.stages_to_run()
+        assert set(repository.stages_to_run()) <= {"report-toy", "report-study", "page"}
+        assert "report-study" in repository.stages_to_run()
     finally:
         path.write_text(before)
 

@@ -33,20 +33,25 @@ class Result:
         """The Lipschitz bound that was asked for."""
         return self.description["gamma"]
 
+    @property
+    def _certify(self) -> pd.DataFrame:
+        if self.certify is None:
+            raise ValueError(f"no certify.csv for {self.family}; run the certify stage")
+        return self.certify
+
     def clean(self) -> float:
         """Return the clean accuracy on all test images, a fraction."""
-        assert self.certify is not None
-        return float((self.certify["label"] == self.certify["prediction"]).mean())
+        return float((self._certify["label"] == self._certify["prediction"]).mean())
 
     def certified(self, eps: float) -> float | None:
         """Return the certified accuracy on all test images, a fraction; None without a bound."""
-        assert self.certify is not None
-        radius = self.certify["radius"]
+        radius = self._certify["radius"]
         return None if radius.isna().all() else certified_accuracy(radius, eps)
 
     def robust(self, eps: float) -> float:
         """Return the accuracy under AutoAttack on the attacked images, a fraction."""
-        assert self.attack is not None
+        if self.attack is None:
+            raise ValueError(f"no attack.csv for {self.family}; run the attack stage")
         return float(self.attack[f"robust@{eps:.6g}"].mean())
 
     def attacked_radii(self) -> list[float]:

@@ -70,13 +70,14 @@ def fitting_section(results: Sequence[Result], settings: Mapping[str, Any]) -> S
     products = ", ".join(f"{row['family']} {row['norm']:.4g}" for row in whole.to_dict("records"))
     return Section(
         title="Tightness: fitting a square wave",
-        lead=f"Networks of four families, about 130 thousand parameters each, fit a square wave under Lipschitz bounds "
+        lead=f"Networks of {len(table)} families fit a square wave under Lipschitz bounds "
         f"{', '.join(f'{gamma:g}' for gamma in gammas)}. Its jumps ask for all the slope that a bound allows, so how "
         f"close the steepest slope comes to the bound says how tight the bound is. "
         f"{tables.label(tightest.family)} comes closest: {100 * tightest.lipschitz['tightness']:.1f} % at bound "
         f"{tightest.gamma:g}."
         + (
-            f" Products of the spectral norms of the weights at bound 1, the bound without the theory: {products}."
+            f" At bound 1 the product of the spectral norms of the weights, an upper bound that ignores how layers fit "
+            f"together, is: {products}."
             if products
             else ""
         ),
@@ -90,7 +91,7 @@ def fitting_section(results: Sequence[Result], settings: Mapping[str, Any]) -> S
 def classification_section(results: Sequence[Result], certified_eps: Sequence[float]) -> Section:
     """Return the section of an experiment on images. ``certified_eps`` are numerators over 255."""
     description = results[0].description
-    tested, attacked = len(_frame(results[0].certify)), len(_frame(results[0].attack))
+    tested, attacked = (0 if rows is None else len(rows) for rows in (results[0].certify, results[0].attack))
     headline = min(certified_eps, key=lambda numerator: abs(numerator - 72))
     metrics = {name: _headline_metrics(runs, headline) for name, runs in tables.group(results).items()}
     return Section(
@@ -174,10 +175,6 @@ def _lead(description: Mapping[str, Any], metrics: Mapping[str, Mapping[str, flo
             f"test images, of {100 * metrics[best]['clean']:.1f} % that it classifies correctly."
         )
     return text
-
-
-def _frame(frame: pd.DataFrame | None) -> pd.DataFrame:
-    return pd.DataFrame() if frame is None else frame
 
 
 def _round(value: float) -> float:
