@@ -112,7 +112,8 @@ def layers(table: pd.DataFrame) -> Figure:
 
 
 def accuracy_by_radius(results: Sequence[Result]) -> Figure:
-    """Return certified accuracy (lines) and accuracy under AutoAttack (markers) against the radius of perturbations."""
+    """Return certified accuracy (lines) and accuracy under AutoAttack (markers) of the attacked images, by radius."""
+    results = [result.on_attacked_images() for result in results]
     figure, axis = plt.subplots(figsize=(5.2, 3.4))
     longest = 1.1 * max([36 / 255, *(eps for result in results for eps in result.attacked_radii())])
     for name, runs in group(results).items():

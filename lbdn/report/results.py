@@ -1,7 +1,7 @@
 """What run folders hold, read back as one table a run: the only input of the report."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,12 @@ class Result:
         """Return the certified accuracy on all test images, a fraction; None without a bound."""
         radius = self._certify["radius"]
         return None if radius.isna().all() else certified_accuracy(radius, eps)
+
+    def on_attacked_images(self) -> "Result":
+        """Return the result with certificates of the attacked images alone, or as it is without an attack."""
+        if self.attack is None:
+            return self
+        return replace(self, certify=self._certify[self._certify["image"].isin(self.attack["image"])])
 
     def robust(self, eps: float) -> float:
         """Return the accuracy under AutoAttack on the attacked images, a fraction."""

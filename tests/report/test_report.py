@@ -42,6 +42,13 @@ def test_accuracies_come_from_the_rows():
     assert row["certified 72/255"] == 25.0
 
 
+def test_certificates_can_be_read_for_the_attacked_images_alone():
+    subject = result()
+    assert subject.certified(0.1) == 0.5
+    assert subject.on_attacked_images().certified(0.1) == pytest.approx(2 / 3)
+    assert subject.on_attacked_images().certified(EPS) <= subject.robust(EPS)
+
+
 def test_a_family_without_a_bound_is_certified_nowhere_and_has_no_upper_bound():
     unbounded = [result("plain", tightness=None)]
     row = tables.classification_table(unbounded, [36]).iloc[0]
