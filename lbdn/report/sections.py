@@ -101,8 +101,8 @@ def classification_section(results: Sequence[Result], certified_eps: Sequence[fl
             "accuracy": (
                 tables.classification_table(results, certified_eps),
                 f"Accuracies in percent: clean and certified on all {tested} test images, under AutoAttack (standard "
-                f"version, l2) on {attacked} of them, drawn evenly from the classes. Image by image, certified is never "
-                f"above attacked; between all images and the sample it can be. Radii are in pixels on [0, 1].",
+                f"version, l2) on {attacked} of them, drawn evenly from the classes. Image by image, certified is "
+                f"never above attacked; between all images and the sample it can be. Radii are in pixels on [0, 1].",
             ),
             "bounds": (
                 tables.bounds_table(results),
