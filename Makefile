@@ -13,7 +13,6 @@ MLFLOW_TRACKING_URI ?= sqlite:///$(CURDIR)/mlflow.db
 
 # The two experiments don't depend on each other, so each gets a core (-s, since DVC locks what both depend on). The
 # last line does what is left to do, and nothing if that was all; 252 is how DVC ends when it is interrupted.
-study: export OMP_NUM_THREADS ?= 1
 study: $(VENV)/installed
 	dvc repro families prepare
 	set -m; dvc repro -s train-toy lipschitz-toy report-toy & toy=$$!; \

@@ -28,10 +28,9 @@ class Repository:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        ignored = ("MLFLOW_", "DVC_", "LBDN_")
+        ignored = ("MLFLOW_", "DVC_", "LBDN_", "OMP_")
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(ignored)} | {
             "PATH": path,
-            "OMP_NUM_THREADS": "1",
             "PYTHONPATH": "",
             "GIT_AUTHOR_NAME": "t",
             "GIT_AUTHOR_EMAIL": "t@localhost",

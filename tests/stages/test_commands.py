@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from click.testing import CliRunner, Result
 
@@ -190,6 +191,17 @@ def test_settings_that_do_not_fit_are_refused_before_training(tmp_path, monkeypa
     assert result.exit_code == 1
     assert said in result.output
     assert not Path("run/history.csv").exists()
+
+
+def test_the_number_of_cores_does_not_change_the_weights(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    succeed(stages.prepare, "digits")
+    cell = ("--family", "sandwich", "--size", "small", "--gamma", 2, "--seed", 5, "--device", "cpu")
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        succeed(stages.train, "study", f"threads-{threads}", *cell)
+        assert torch.get_num_threads() == 1
+    assert Path("threads-1/weights.pt").read_bytes() == Path("threads-2/weights.pt").read_bytes()
 
 
 def test_reports_and_tables_are_the_same_bytes_when_made_again(quick_attacks):
