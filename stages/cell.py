@@ -12,11 +12,11 @@ from lbdn.data import load_dataset
 from lbdn.files import read_json, write_json
 from lbdn.params import load_params
 from lbdn.runs import read_description
-from stages.attack import attack_run
+from stages.attack import STATE, attack_run
 from stages.certify import certify_run
 from stages.common import PREPARED, RUN, device_option, errors_in_one_line
 from stages.lipschitz import bound_run
-from stages.train import check_evaluations, describe, identify, train_run
+from stages.train import CHECKPOINT, check_evaluations, describe, identify, train_run
 
 
 @click.command()
@@ -57,6 +57,8 @@ def main(experiment: str, run: Path, family: str, size: str, gamma: float, seed:
         seconds = time.perf_counter() - start
         click.echo(f"{name}: {seconds:.0f} s")
         _note_provenance(run / "provenance.json", name, device, seconds)
+    for state in (CHECKPOINT, STATE):
+        (run / state).unlink(missing_ok=True)
 
 
 def _report_epoch(row: dict[str, float]) -> None:

@@ -219,6 +219,8 @@ def test_a_cell_runs_by_itself_and_does_not_repeat_what_is_finished(quick_attack
     arguments = ("study", "cell", "--family", "sandwich", "--size", "small", "--gamma", 2, "--seed", 5)
     first = succeed(stages.cell, *arguments, "--device", "cpu").output
     assert all(name in first for name in ("run.json", "lipschitz.json", "certify.csv", "attack.csv"))
+    assert not Path("cell/checkpoint.pt").exists()
+    assert not Path("cell/attack-state.json").exists()
     assert succeed(stages.cell, *arguments, "--device", "cpu").output == ""
     Path("cell/certify.csv").unlink()
     assert succeed(stages.cell, *arguments, "--device", "cpu").output.startswith("certify.csv")
