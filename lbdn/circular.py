@@ -49,20 +49,6 @@ def from_frequency(spectrum: Tensor, width: int) -> Tensor:
     return torch.fft.irfft2(spectrum.permute(3, 2, 0, 1), s=(spectrum.shape[0], width), norm="ortho")
 
 
-def space_to_depth(images: Tensor) -> Tensor:
-    """Return ``(n, 4 channels, h / 2, w / 2)``: each 2 x 2 block of pixels as channels, an orthogonal map.
-
-    Raises:
-        ValueError: if the height or the width is odd.
-    """
-    if images.shape[-2] % 2 or images.shape[-1] % 2:
-        raise ValueError(
-            f"a layer with stride 2 takes images of even height and width, got {images.shape[-2]} x "
-            f"{images.shape[-1]}; pad or resize the images, or use stride 1"
-        )
-    return torch.nn.functional.pixel_unshuffle(images, 2)
-
-
 def convolve(images: Tensor, matrices: Tensor) -> Tensor:
     """Return the circular convolution of images with given matrices.
 

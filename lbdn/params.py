@@ -17,12 +17,30 @@ def _not_a_truth_value(value: Any) -> Any:
 
 # Not strict: DVC writes 1e-3, which YAML 1.1 reads as text.
 Positive = Annotated[float, BeforeValidator(_not_a_truth_value), Strict(False), Field(gt=0, allow_inf_nan=False)]
+# `none`, the bound of unconstrained networks, is None.
+Gamma = Annotated[Positive | None, BeforeValidator(lambda value: None if value == "none" else value)]
 Radii = Annotated[list[Positive], Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Source(_Section):
+    """Where a data set comes from, and how much of it is kept; what else is there are options of the source."""
+
+    model_config = ConfigDict(extra="allow")
+
+    source: str
+    train_images: Count | None = None
+    test_images: Count | None = None
+    subset_seed: int = 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the source."""
+        return dict(self.model_extra or {})
 
 
 class Training(_Section):
@@ -64,17 +82,31 @@ class Certify(_Section):
     radii_255: Radii
 
 
+class Grid(_Section):
+    """Families, sizes and Lipschitz bounds of which an experiment trains every combination."""
+
+    families: list[str]
+    sizes: list[str]
+    gammas: list[Gamma]
+
+
 class Experiment(_Section):
-    """An experiment: the axes of its grid, and the settings that its runs share."""
+    """An experiment: the axes of its grids, and the settings that its runs share. Without seeds it is off.
+
+    ``gammas`` is None where the top-level ``gamma`` takes its place; ``published`` names another experiment, whose
+    values in the paper stand beside this one's.
+    """
 
     dataset: str
     architecture: str
-    families: Annotated[list[str], Field(min_length=1)]
-    sizes: Annotated[list[str], Field(min_length=1)]
-    gammas: Annotated[list[Positive], Field(min_length=1)] | None = None
-    seeds: Annotated[list[int], Field(min_length=1)]
+    published: str | None = None
+    families: list[str]
+    sizes: list[str]
+    gammas: list[Gamma] | None = None
+    baselines: Grid | None = None
+    seeds: list[int]
     training: Training
-    lipschitz: Lipschitz
+    lipschitz: Lipschitz | None = None
     attack: Attack | None = None
     certify: Certify | None = None
 
@@ -83,7 +115,7 @@ class Params(_Section):
     """All of ``params.yaml``."""
 
     gamma: Positive
-    datasets: dict[str, dict[str, Any]]
+    datasets: dict[str, Source]
     experiments: dict[str, Experiment]
 
     def experiment(self, name: str) -> Experiment:
@@ -96,10 +128,34 @@ class Params(_Section):
             raise ValueError(f"no experiment {name!r} in params.yaml; there are {', '.join(self.experiments)}")
         return self.experiments[name]
 
-    def gammas(self, name: str) -> list[float]:
-        """Return the Lipschitz bounds of an experiment's grid: its own, or the top-level one."""
-        own = self.experiment(name).gammas
-        return [self.gamma] if own is None else own
+    def cells(self, name: str) -> list[tuple[str, str, float | None, int]]:
+        """Return family, size, gamma and seed of each network of an experiment, the baselines first.
+
+        Gamma is None where there is no bound.
+        """
+        experiment = self.experiment(name)
+        gammas = experiment.gammas
+        own = Grid(
+            families=experiment.families, sizes=experiment.sizes, gammas=[self.gamma] if gammas is None else gammas
+        )
+        return [
+            (
+                family,
+                size,
+                None if gamma is None or not registry.find("families", family).bounded else float(gamma),
+                seed,
+            )
+            for grid in (experiment.baselines, own)
+            if grid is not None
+            for family in grid.families
+            for size in grid.sizes
+            for gamma in grid.gammas
+            for seed in experiment.seeds
+        ]
+
+    def needs(self, dataset: str) -> bool:
+        """Return whether an experiment that is on uses a data set."""
+        return any(self.cells(name) for name, experiment in self.experiments.items() if experiment.dataset == dataset)
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
@@ -134,7 +190,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
             raise ValueError(
                 f"{path}: {name}.dataset takes one of {', '.join(params.datasets)}, got {experiment.dataset!r}"
             )
-        for kind, used in (("architectures", [experiment.architecture]), ("families", experiment.families)):
+        families = experiment.families + (experiment.baselines.families if experiment.baselines else [])
+        for kind, used in (("architectures", [experiment.architecture]), ("families", families)):
             unknown = sorted(set(used) - set(registry.names(kind)))
             if unknown:
                 known_names = ", ".join(registry.names(kind))

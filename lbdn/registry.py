@@ -34,6 +34,7 @@ BUILT_IN = {
         "square-wave": "lbdn.data.sources:square_wave",
         "digits": "lbdn.data.sources:digits",
         "folder": "lbdn.data.sources:folder",
+        "tiny-imagenet": "lbdn.data.sources:tiny_imagenet",
         "torchvision": "lbdn.data.sources:from_torchvision",
     },
 }

@@ -38,12 +38,15 @@ class Log:
         if run is not None and "train_loss" in run.data.metrics:
             self._last_step = max(m.step for m in client.get_metric_history(run.info.run_id, "train_loss"))
 
-    def epoch(self, row: Mapping[str, float]) -> None:
-        """Write an epoch's row of the history; rows that the run has already are left out."""
+    def epoch(self, row: Mapping[str, float], seconds: float | None = None) -> None:
+        """Write an epoch's row of the history and its time; rows that the run has already are left out."""
         step = int(row["epoch"])
         if step > self._last_step:
             self._last_step = step
-            self._rows.append((_milliseconds(), step, {k: v for k, v in row.items() if k != "epoch"}))
+            values = {name: value for name, value in row.items() if name != "epoch"}
+            if seconds is not None:
+                values["epoch_seconds"] = seconds
+            self._rows.append((_milliseconds(), step, values))
             if time.monotonic() - self._flushed > FLUSH_SECONDS:
                 self.flush()
 
@@ -190,7 +193,8 @@ def _search(client: Any, experiment: str, tag: str, value: str) -> list[Any]:
 def _create(client: Any, experiment: str, description: Mapping[str, Any], tags: dict[str, str]) -> Any:
     from mlflow.entities import Param
 
-    name = "{family}-{size}-gamma{gamma:g}-seed{seed}".format(**description)
+    gamma = "none" if description["gamma"] is None else f"{description['gamma']:g}"
+    name = "{family}-{size}-gamma{0}-seed{seed}".format(gamma, **description)
     run = client.create_run(experiment, run_name=name, tags=tags)
     network = {key: value for key, value in description.get("network", {}).items() if key not in description}
     settings = flatten({**description, "network": network})

@@ -1,6 +1,7 @@
 """Training that can be killed: it goes on from its last finished epoch and ends the same."""
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from lbdn.inference import as_input, on_device, predict
 from lbdn.losses import LOSSES, Loss
 from lbdn.schedules import piecewise_triangular
 
-EpochHook = Callable[[dict[str, float]], None]
+EpochHook = Callable[[dict[str, float], float | None], None]
 
 
 def train(
@@ -52,7 +53,8 @@ def train(
         device: to train on; the network is moved there.
         checkpoint: a file, or None.
         identity: what makes this training the same as an interrupted one.
-        on_epoch: called with each row, also with those of epochs that were finished before.
+        on_epoch: called with each row and the seconds that the epoch's training took, without its evaluation; with
+            None for epochs that were finished before.
 
     Returns:
         Rows with ``epoch``, ``learning_rate``, ``train_loss``, ``test_loss`` and, for a classifier,
@@ -78,7 +80,7 @@ def train(
     history = _restore(checkpoint, identity, network, optimizer)
     for row in history:
         if on_epoch is not None:
-            on_epoch(row)
+            on_epoch(row, None)
     inputs, targets = on_device(dataset.train_inputs, device), on_device(dataset.train_targets, device)
     held_out = on_device(dataset.test_inputs, device), on_device(dataset.test_targets, device)
     steps = math.ceil(len(inputs) / batch_size)
@@ -87,6 +89,7 @@ def train(
         network.train()
         generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
         order = torch.randperm(len(inputs), generator=generator).to(device)
+        start = time.perf_counter()
         total, correct = torch.zeros((), device=device), torch.zeros((), device=device)
         for step, chosen in enumerate(order.split(batch_size)):
             rate = piecewise_triangular((epoch + (step + 1) / steps) / epochs, learning_rate)
@@ -103,6 +106,7 @@ def train(
         row = {"epoch": epoch + 1, "learning_rate": rate, "train_loss": total.item() / len(inputs)}
         if dataset.is_classification:
             row["train_accuracy"] = correct.item() / len(inputs)
+        seconds = time.perf_counter() - start
         row |= {f"test_{name}": x for name, x in evaluate(network, *held_out, criterion).items()}
         if not all(math.isfinite(x) for x in row.values()):
             raise ValueError(
@@ -117,7 +121,7 @@ def train(
             with whole(checkpoint) as temporary:
                 torch.save(state | {"optimizer": optimizer.state_dict()}, temporary)
         if on_epoch is not None:
-            on_epoch(row)
+            on_epoch(row, seconds)
     network.eval()
     return history
 

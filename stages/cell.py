@@ -1,6 +1,5 @@
 """Run one cell of an experiment from training to attack, on a bare machine: no DVC, no MLflow, no network."""
 
-import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,26 +8,22 @@ import click
 import torch
 
 from lbdn.data import load_dataset
-from lbdn.files import read_json, write_json
 from lbdn.params import load_params
 from lbdn.runs import read_description
 from stages.attack import STATE, attack_run
 from stages.certify import certify_run
-from stages.common import PREPARED, RUN, device_option, errors_in_one_line
+from stages.common import PREPARED, device_option, errors_in_one_line, model_options, note_provenance
 from stages.lipschitz import bound_run
 from stages.train import CHECKPOINT, check_evaluations, describe, identify, train_run
 
 
 @click.command()
-@click.argument("experiment")
-@RUN
-@click.option("--family", required=True, help="Of layers.")
-@click.option("--size", required=True, help="Of the architecture.")
-@click.option("--gamma", type=float, required=True, help="Upper Lipschitz bound, from normalised input.")
-@click.option("--seed", type=int, required=True, help="Of initial values, order and augmentation.")
+@model_options
 @device_option
 @errors_in_one_line
-def main(experiment: str, run: Path, family: str, size: str, gamma: float, seed: int, device: torch.device) -> None:
+def main(
+    experiment: str, run: Path, family: str, size: str, gamma: float | None, seed: int, device: torch.device
+) -> None:
     """Train, bound, certify and attack one model of EXPERIMENT; write its folder RUN as the stages do.
 
     Needs params.yaml and the prepared data set. What is finished is not done again, so the same command goes on where
@@ -43,8 +38,9 @@ def main(experiment: str, run: Path, family: str, size: str, gamma: float, seed:
     identity = identify(description, dataset)
     parts: dict[str, Callable[[], object]] = {
         "run.json": lambda: train_run(run, description, dataset, device, identity, _report_epoch),
-        "lipschitz.json": lambda: bound_run(run, settings, dataset, device),
     }
+    if search := settings.lipschitz:
+        parts["lipschitz.json"] = lambda: bound_run(run, search, dataset, device)
     if settings.certify:
         parts["certify.csv"] = lambda: certify_run(run, dataset, device)
     if attack := settings.attack:
@@ -56,20 +52,14 @@ def main(experiment: str, run: Path, family: str, size: str, gamma: float, seed:
         work()
         seconds = time.perf_counter() - start
         click.echo(f"{name}: {seconds:.0f} s")
-        _note_provenance(run / "provenance.json", name, device, seconds)
+        note_provenance(run, name, device, seconds)
     for state in (CHECKPOINT, STATE):
         (run / state).unlink(missing_ok=True)
 
 
-def _report_epoch(row: dict[str, float]) -> None:
-    click.echo("  ".join(f"{name} {value:.4g}" for name, value in row.items()))
-
-
-def _note_provenance(path: Path, name: str, device: torch.device, seconds: float) -> None:
-    parts = read_json(path) if path.exists() else {}
-    machine = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "CPU"
-    parts[name] = {"device": machine, "torch": torch.__version__, "seconds": round(seconds, 1)}
-    write_json(path, parts)
+def _report_epoch(row: dict[str, float], seconds: float | None) -> None:
+    if seconds is not None:
+        click.echo("  ".join(f"{name} {value:.4g}" for name, value in {**row, "seconds": seconds}.items()))
 
 
 if __name__ == "__main__":

@@ -14,10 +14,12 @@ import click
 import torch
 
 from lbdn.data import Dataset, load_dataset
+from lbdn.files import read_json, write_json
 from lbdn.params import Experiment, Params, load_params
 from lbdn.runs import read_description
 
 PREPARED = Path("data/prepared")
+NEEDED = Path("data/needed")
 RUN = click.argument("run", type=click.Path(path_type=Path, file_okay=False))
 
 
@@ -66,6 +68,40 @@ def _device(_context: click.Context, _option: click.Parameter, value: str) -> to
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     return device
+
+
+def model_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the arguments and options that name one model: a cell of an experiment's grid."""
+    options = [
+        click.argument("experiment"),
+        RUN,
+        click.option("--family", required=True, help="Of layers: plain, aol, orthogonal, sll, sandwich, ..."),
+        click.option("--size", required=True, help="Of the architecture: tiny, small, medium, large, ..."),
+        click.option("--gamma", required=True, callback=_gamma, help="Upper Lipschitz bound, from normalised input."),
+        click.option("--seed", type=int, required=True, help="Of initial values, order and augmentation."),
+    ]
+    return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), function)
+
+
+def _gamma(_context: click.Context, _option: click.Parameter, value: str) -> float | None:
+    try:
+        return None if value == "none" else float(value)
+    except ValueError as error:
+        raise click.BadParameter(f"takes a number, or none for an unconstrained network, got {value!r}") from error
+
+
+def note_provenance(run: Path, part: str, device: torch.device, seconds: float) -> None:
+    """Note in ``provenance.json`` on what a part of a run was computed, and how long it took.
+
+    Times differ from run to run, so nothing that DVC tracks holds them.
+    """
+    path = run / "provenance.json"
+    parts = read_json(path) if path.exists() else {}
+    threads = torch.get_num_threads()
+    cpu = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+    machine = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu
+    parts[part] = {"device": machine, "torch": torch.__version__, "seconds": round(seconds, 3)}
+    write_json(path, parts)
 
 
 def run_settings(run: Path) -> tuple[dict[str, Any], Experiment, Dataset]:

@@ -50,7 +50,8 @@ def main(folder: Path) -> None:
     """
     used: dict[str, set[str]] = {}
     for experiment in load_params().experiments.values():
-        for family in experiment.families:
+        baselines = experiment.baselines.families if experiment.baselines else []
+        for family in experiment.families + baselines:
             used.setdefault(family, set()).add(experiment.architecture)
     for family, architectures in used.items():
         digests = {name: code_digests(family, name) for name in sorted(architectures)}

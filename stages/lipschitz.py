@@ -17,16 +17,16 @@ from lbdn.bounds import (
 from lbdn.data import Dataset
 from lbdn.files import write_json
 from lbdn.inference import as_input, on_device, predict
-from lbdn.params import Experiment
+from lbdn.params import Lipschitz
 from lbdn.runs import load_run
 from stages.common import RUN, device_option, errors_in_one_line, run_settings
 
 
-def bound_run(run: Path, settings: Experiment, dataset: Dataset, device: torch.device) -> dict[str, Any]:
+def bound_run(run: Path, settings: Lipschitz, dataset: Dataset, device: torch.device) -> dict[str, Any]:
     """Write lipschitz.json; return its contents."""
     network = load_run(run).to(device)
     inputs = as_input(on_device(dataset.test_inputs, device))
-    search = settings.lipschitz.model_dump(exclude={"layers"})
+    search = settings.model_dump(exclude={"layers"})
     lower = empirical_lower_bound(network, inputs, **search)
     upper = network.pixel_gamma
     result: dict[str, Any] = {
@@ -37,7 +37,7 @@ def bound_run(run: Path, settings: Experiment, dataset: Dataset, device: torch.d
         "spectral_product": spectral_product(network),
         "witness": [lower.x1.flatten().tolist(), lower.x2.flatten().tolist()],
     }
-    if settings.lipschitz.layers:
+    if settings.layers:
         weights = explicit_weights(network)
         result["layers"] = {
             "tightness": layer_lower_bounds(network, inputs, **search),
@@ -57,9 +57,11 @@ def bound_run(run: Path, settings: Experiment, dataset: Dataset, device: torch.d
 def main(run: Path, device: torch.device) -> None:
     """Bound the model in RUN: search for an empirical lower bound, compute upper ones; write RUN/lipschitz.json."""
     description, settings, dataset = run_settings(run)
+    if settings.lipschitz is None:
+        raise ValueError(f"params.yaml has no {description['experiment']}.lipschitz")
     with tracking.evaluation_run(run, description) as log:
         log.tags({"lipschitz": settings.lipschitz.model_dump()})
-        result = bound_run(run, settings, dataset, device)
+        result = bound_run(run, settings.lipschitz, dataset, device)
         log.metrics(
             {
                 "lipschitz_lower": result["lower"],

@@ -9,20 +9,30 @@ from stages.common import PREPARED, errors_in_one_line
 
 @click.command()
 @click.argument("dataset")
+@click.option("--if-needed", is_flag=True, help="Leave the folder empty if no experiment uses the data set.")
 @errors_in_one_line
-def main(dataset: str) -> None:
+def main(dataset: str, if_needed: bool) -> None:
     """Load DATASET from its source, check it, and write data/prepared/DATASET.
 
     DATASET is a key of `datasets` in params.yaml, which names the source and its options.
     """
-    datasets = load_params().datasets
+    params = load_params()
+    datasets = params.datasets
     if dataset not in datasets:
         raise ValueError(f"no data set {dataset!r} in params.yaml; there are {', '.join(datasets)}")
-    options = dict(datasets[dataset])
-    source = options.pop("source", None)
-    if source is None:
-        raise ValueError(f"datasets.{dataset} in params.yaml has no `source`")
-    prepared = prepare(source, options, PREPARED / dataset)
+    if if_needed and not params.needs(dataset):
+        (PREPARED / dataset).mkdir(parents=True, exist_ok=True)
+        click.echo(f"{dataset}: no experiment that is on uses it")
+        return
+    chosen = datasets[dataset]
+    prepared = prepare(
+        chosen.source,
+        chosen.options,
+        PREPARED / dataset,
+        train_images=chosen.train_images,
+        test_images=chosen.test_images,
+        subset_seed=chosen.subset_seed,
+    )
     click.echo(f"{dataset}: {len(prepared.train_inputs)} training and {len(prepared.test_inputs)} test samples")
 
 

@@ -1,5 +1,6 @@
 """Train one model: one cell of an experiment's grid."""
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,25 @@ from lbdn import tracking
 from lbdn.data import Dataset, load_dataset
 from lbdn.files import write_rows
 from lbdn.params import Experiment, load_params
+from lbdn.registry import find
 from lbdn.runs import read_description, save_run, seeded_network, weights_digest
 from lbdn.training import EpochHook, train
-from stages.common import PREPARED, RUN, device_option, errors_in_one_line
+from stages.common import PREPARED, device_option, errors_in_one_line, model_options, note_provenance
 from stages.families import TRAINING, code_digests, digest_of
 
 CHECKPOINT = "checkpoint.pt"
 
 
-def describe(experiment: str, family: str, size: str, gamma: float, seed: int, dataset: Dataset) -> dict[str, Any]:
-    """Return all that determines a trained model, from params.yaml and the data set's shape."""
+def describe(
+    experiment: str, family: str, size: str, gamma: float | None, seed: int, dataset: Dataset
+) -> dict[str, Any]:
+    """Return all that determines a trained model, from params.yaml and the data set's shape.
+
+    Gamma is None for families without a bound.
+    """
     settings = load_params().experiment(experiment)
     training = settings.training
+    gamma = gamma if find("families", family).bounded else None
     return {
         "experiment": experiment,
         "family": family,
@@ -29,6 +37,7 @@ def describe(experiment: str, family: str, size: str, gamma: float, seed: int, d
         "gamma": gamma,
         "seed": seed,
         "dataset": settings.dataset,
+        "samples": {"train": len(dataset.train_inputs), "test": len(dataset.test_inputs)},
         "network": {
             "architecture": settings.architecture,
             "family": family,
@@ -71,8 +80,19 @@ def train_run(
     identity: dict[str, Any],
     on_epoch: EpochHook | None = None,
 ) -> None:
-    """Train, and write history.csv, weights.pt and, last, run.json. The checkpoint stays."""
+    """Train, and write history.csv, weights.pt and, last, run.json. The checkpoint stays.
+
+    The median time of an epoch goes to provenance.json.
+    """
     network = seeded_network(description["seed"], **description["network"])
+    times: list[float] = []
+
+    def note_epoch(row: dict[str, float], seconds: float | None) -> None:
+        if seconds is not None:
+            times.append(seconds)
+        if on_epoch is not None:
+            on_epoch(row, seconds)
+
     history = train(
         network,
         dataset,
@@ -81,23 +101,22 @@ def train_run(
         device=device,
         checkpoint=run / CHECKPOINT,
         identity=identity,
-        on_epoch=on_epoch,
+        on_epoch=note_epoch,
     )
     parameters = sum(p.numel() for p in network.parameters())
+    if times:
+        note_provenance(run, "epoch", device, statistics.median(times))
     write_rows(run / "history.csv", history)
     save_run(run, network, description | {"parameters": parameters})
 
 
 @click.command()
-@click.argument("experiment")
-@RUN
-@click.option("--family", required=True, help="Of layers: plain, aol, orthogonal, sll, sandwich, or a plugin's.")
-@click.option("--size", required=True, help="Of the architecture: tiny, small, medium, large, ...")
-@click.option("--gamma", type=float, required=True, help="Upper Lipschitz bound, from normalised input.")
-@click.option("--seed", type=int, required=True, help="Of initial values, order and augmentation.")
+@model_options
 @device_option
 @errors_in_one_line
-def main(experiment: str, run: Path, family: str, size: str, gamma: float, seed: int, device: torch.device) -> None:
+def main(
+    experiment: str, run: Path, family: str, size: str, gamma: float | None, seed: int, device: torch.device
+) -> None:
     """Train one model of EXPERIMENT and write its folder RUN: run.json, weights.pt, history.csv.
 
     A training that was interrupted goes on from its last finished epoch.

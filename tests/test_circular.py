@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lbdn.circular import convolve, from_frequency, kernel_spectrum, space_to_depth, to_frequency
+from lbdn.circular import convolve, from_frequency, kernel_spectrum, to_frequency
 from tests.oracles import circular_convolution, dense_operator, spectral_norm, tolerance
 
 SIZES = [(5, 5), (6, 6), (4, 7), (7, 4), (2, 2), (1, 3), (1, 1)]
@@ -46,17 +46,3 @@ def test_from_frequency_inverts_to_frequency(size):
 def test_a_single_matrix_acts_on_every_pixel():
     images, matrix = torch.randn(2, 3, 4, 5), torch.randn(6, 3)
     torch.testing.assert_close(convolve(images, matrix), torch.einsum("oc,ncij->noij", matrix, images))
-
-
-def test_space_to_depth_is_orthogonal_and_gathers_blocks():
-    images = torch.randn(2, 3, 4, 6, dtype=torch.float64)
-    result = space_to_depth(images)
-    assert torch.equal(result[1, 4:8, 1, 2], images[1, 1, 2:4, 4:6].flatten())
-    dense = dense_operator(space_to_depth, (3, 4, 6))
-    assert torch.equal(dense @ dense.mT, torch.eye(72, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("size", [(3, 4), (4, 3), (5, 5)])
-def test_space_to_depth_rejects_odd_sizes(size):
-    with pytest.raises(ValueError, match=f"got {size[0]} x {size[1]}"):
-        space_to_depth(torch.zeros(1, 1, *size))

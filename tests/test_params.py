@@ -51,18 +51,63 @@ def load(tmp_path: Path, contents: object):
 def test_the_repositorys_own_parameters_load():
     params = load_params(ROOT / "params.yaml")
     assert {"toy", "study"} <= set(params.experiments)
-    assert params.gammas("study") == [params.gamma]
-    assert params.gammas("toy") == [1, 5, 10]
+    assert {gamma for _, _, gamma, _ in params.cells("study")} == {None, params.gamma}
+    assert [cell[2] for cell in params.cells("toy")] == [1, 5, 10] * 4
     for name in params.experiments:
         assert params.experiment(name).dataset in params.datasets
+
+
+def test_the_papers_experiments_are_there_with_its_grids():
+    """The paper's experiments section and the project's list of experiments."""
+    params = load_params(ROOT / "params.yaml")
+    four, five = {"aol", "orthogonal", "sll", "sandwich"}, {"plain", "aol", "orthogonal", "sll", "sandwich"}
+    expected = {
+        "mnist": ({"plain", "orthogonal", "sandwich"}, {"small"}, {None, 0.1, 0.5, 1}, 7),
+        "cifar10": (five, {"small"}, {None, 1, 10, 100}, 13),
+        "cifar100": (five, {"large"}, {None, 1, 2, 4}, 13),
+        "cifar10-curves": (five, {"small"}, {None, 100}, 25),
+        "cifar100-curves": (five, {"large"}, {None, 10}, 25),
+        "cifar100-sizes": (four, {"small", "medium", "large"}, {2}, 36),
+        "tiny-imagenet-sizes": (four, {"small", "medium"}, {1}, 24),
+        "cifar100-gammas": (four, {"small", "medium", "large"}, {0.5, 1, 2, 4, 8, 16}, 72),
+        "tiny-imagenet-gammas": (four, {"small", "medium"}, {0.5, 1, 2, 4, 8, 16}, 48),
+        "cifar100-certified": ({"sll", "sandwich"}, {"small", "xlarge"}, {1}, 9),
+        "tiny-imagenet-certified": ({"sll", "sandwich"}, {"small", "xlarge"}, {1}, 9),
+    }
+    for name, (families, sizes, gammas, count) in expected.items():
+        cells = params.cells(name)
+        assert tuple(map(set, list(zip(*cells, strict=True))[:3])) == (families, sizes, gammas)
+        assert len(set(cells)) == len(cells) == count
+        training = params.experiment(name).training
+        assert (training.epochs, training.learning_rate) == (400 if name.endswith("certified") else 100, 0.01)
+
+
+def test_an_experiment_without_seeds_is_off_and_needs_no_data(tmp_path):
+    assert load(tmp_path, GOOD).needs("digits")
+    off = load(tmp_path, changed("study.seeds", []))
+    assert off.cells("study") == []
+    assert not off.needs("digits")
+
+
+def test_baselines_are_a_grid_beside_the_experiments_own(tmp_path):
+    baselines = {"families": ["plain", "sll"], "sizes": ["small"], "gammas": [3]}
+    cells = load(tmp_path, changed("study.baselines", baselines)).cells("study")
+    assert cells == [
+        ("plain", "small", None, 123),
+        ("sll", "small", 3.0, 123),
+        ("sandwich", "tiny", 1.0, 123),
+        ("sandwich", "tiny", 2.5, 123),
+    ]
+    with pytest.raises(ValueError, match="no 'bcop' among the families"):
+        load(tmp_path, changed("study.baselines", baselines | {"families": ["bcop"]}))
 
 
 def test_good_parameters_load_as_written(tmp_path):
     params = load(tmp_path, GOOD)
     study = params.experiment("study")
     assert study.model_dump(exclude_unset=True) == GOOD["study"]
-    assert params.gammas("study") == [1, 2.5]
-    assert load(tmp_path, changed("study.gammas", ABSENT)).gammas("study") == [1]
+    assert params.cells("study") == [("sandwich", "tiny", 1.0, 123), ("sandwich", "tiny", 2.5, 123)]
+    assert load(tmp_path, changed("study.gammas", ABSENT)).cells("study") == [("sandwich", "tiny", 1.0, 123)]
     assert (study.training.augmentation, study.training.normalize, study.lipschitz.layers) == ("none", True, False)
 
 
@@ -82,6 +127,7 @@ def test_an_unknown_key_at_the_top_is_named(tmp_path):
     [
         "gamma",
         "datasets",
+        "datasets.digits.source",
         "study.dataset",
         "study.seeds",
         "study.training",
@@ -109,6 +155,9 @@ def test_a_missing_key_is_named(tmp_path, key):
         ("gamma", True, "True"),
         ("datasets", None, "None"),
         ("datasets.digits", "digits", "'digits'"),
+        ("datasets.digits.train_images", 2.5, "2.5"),
+        ("datasets.digits.test_images", True, "True"),
+        ("datasets.digits.subset_seed", "x", "'x'"),
         ("study", None, "None"),
         ("study.families", "sandwich", "'sandwich'"),
         ("study.training", "fast", "'fast'"),

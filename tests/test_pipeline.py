@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lbdn.params import load_params
+
 ROOT = Path(__file__).parents[1]
+OFF = "report-cifar100-certified"
+REPORTS = ("report-toy", "report-study", OFF)
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
 def shrink(params: dict) -> dict:
     params["toy"] |= {"families": ["aol"], "gammas": [1]}
     params["study"] |= {"families": ["sandwich"], "architecture": "mlp", "sizes": ["small"]}
+    for experiment in params.keys() - {"gamma", "datasets", "toy", "study"}:
+        params[experiment]["seeds"] = []
     for experiment in ("toy", "study"):
         params[experiment]["training"]["epochs"] = 1
         params[experiment]["lipschitz"] |= {"restarts": 1, "steps": 3, "pairs": 4, "layers": False}
@@ -43,8 +49,8 @@ class Repository:
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def stages_to_run(self, *targets: str) -> list[str]:
-        lines = self("dvc", "repro", "--dry", *targets).splitlines()
+    def stages_to_run(self) -> list[str]:
+        lines = self("dvc", "repro", "--dry", *REPORTS).splitlines()
         return [line.split("'")[1] for line in lines if line.startswith("Running stage")]
 
 
@@ -70,7 +76,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     repository = Repository(folder)
     repository("git", "init", "--quiet")
-    repository("dvc", "repro")
+    repository("dvc", "repro", *REPORTS)
+    repository("dvc", "repro", "--single-item", "page")
     repository("git", "add", ".")
     repository("git", "commit", "--quiet", "--message", "study")
     return repository
@@ -90,7 +97,33 @@ def test_a_run_makes_the_page_and_all_models_are_in_mlflow(repository):
 
 def test_a_second_run_does_nothing(repository):
     assert repository.stages_to_run() == []
-    assert "up to date" in repository("dvc", "status")
+    assert "up to date" in repository("dvc", "status", "--with-deps", *REPORTS)
+    assert "up to date" in repository("dvc", "status", "page")
+
+
+def test_an_experiment_that_is_off_trains_nothing_and_is_not_on_the_page(repository):
+    assert [path.name for path in (repository.folder / "runs/cifar100-certified").iterdir()] == ["grid.json"]
+    page = (repository.folder / "reports/report.html").read_text()
+    assert 'id="study"' in page
+    assert 'id="cifar100-certified"' not in page
+
+
+def test_every_experiment_has_its_stages_and_its_report():
+    """The graph is written by hand; what params.yaml names must be in it."""
+    dvc = Path(sys.executable).with_name("dvc")
+    listed = subprocess.run([dvc, "stage", "list", "--all", "--name-only"], cwd=ROOT, capture_output=True, text=True)
+    names = listed.stdout.split()
+    assert len(names) == len(set(names))
+    params = load_params(ROOT / "params.yaml")
+    page = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["page"]["cmd"].split()[3:]
+    assert page == list(params.experiments)
+    for name, experiment in params.experiments.items():
+        kinds = ["train", *(kind for kind in ("lipschitz", "certify", "attack") if getattr(experiment, kind))]
+        for kind in kinds:
+            of_kind = [s for s in names if s.startswith((f"{kind}-{name}@", f"{kind}-{name}-baselines@"))]
+            assert len(of_kind) == len(params.cells(name))
+        assert f"report-{name}" in names
+        assert f"prepare@{experiment.dataset}" in names
 
 
 def test_editing_a_family_retrains_that_family_only(repository):
@@ -100,7 +133,7 @@ def test_editing_a_family_retrains_that_family_only(repository):
     try:
         repository("dvc", "repro", "families")
         trained = {name for name in repository.stages_to_run() if name.startswith("train")}
-        assert trained == {"train-toy@aol-small-1-123"}
+        assert trained == {"train-toy@square-wave-aol-small-1-123"}
     finally:
         path.write_text(before)
         repository("dvc", "repro", "families")
@@ -111,18 +144,18 @@ def test_editing_a_figure_retrains_nothing(repository):
     before = path.read_text()
     path.write_text(before + "\n# an edit\n")
     try:
-        assert set(repository.stages_to_run()) <= {"report-toy", "report-study", "page"}
+        assert set(repository.stages_to_run()) <= set(REPORTS)
         assert "report-study" in repository.stages_to_run()
     finally:
         path.write_text(before)
 
 
 def test_an_experiment_at_another_gamma_retrains_the_study_and_nothing_else(repository):
-    output = repository("dvc", "exp", "run", "--temp", "--name", "two", "-S", "gamma=2")
+    output = repository("dvc", "exp", "run", "--temp", "--name", "two", "-S", "gamma=2", "report-study")
     ran = {line.split("'")[1] for line in output.splitlines() if line.startswith("Running stage")}
-    assert {name for name in ran if name.startswith("train")} == {"train-study@sandwich-small-123"}
+    assert {name for name in ran if name.startswith("train")} == {"train-study@digits-sandwich-small-123"}
     rows = json.loads(repository("dvc", "exp", "show", "--json"))
-    metrics = rows[1]["experiments"][0]["revs"][0]["data"]["metrics"]["reports/metrics.json"]["data"]
+    metrics = rows[1]["experiments"][0]["revs"][0]["data"]["metrics"]["reports/metrics/study.json"]["data"]
     assert metrics["study"]["sandwich"]["clean"] > 0.1
     from mlflow.tracking import MlflowClient
 

@@ -49,7 +49,7 @@ class Interruption(Exception):
 
 
 def interrupt_after(epoch: int):
-    def hook(row):
+    def hook(row, seconds):
         if row["epoch"] == epoch:
             raise Interruption
 
@@ -137,7 +137,7 @@ def test_an_interrupted_training_goes_on_and_ends_the_same_bit_by_bit(tmp_path, 
     with pytest.raises(Interruption):
         train_digits(small_network(), checkpoint=checkpoint, identity=IDENTITY, on_epoch=interrupt_after(epoch))
     network, seen = small_network(seed=9), []
-    history = train_digits(network, checkpoint=checkpoint, identity=IDENTITY, on_epoch=seen.append)
+    history = train_digits(network, checkpoint=checkpoint, identity=IDENTITY, on_epoch=lambda row, _: seen.append(row))
     assert torch.equal(weights(network), uninterrupted[0])
     assert history == seen == uninterrupted[1]
 
@@ -147,7 +147,7 @@ def test_a_killed_training_goes_on_and_ends_the_same_bit_by_bit(tmp_path, uninte
     script = (
         "import os, signal, sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
         "from tests.test_training import IDENTITY, small_network, train_digits\n"
-        "def kill(row):\n"
+        "def kill(row, seconds):\n"
         "    if row['epoch'] == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
         "train_digits(small_network(), checkpoint=Path(sys.argv[1]), identity=IDENTITY, on_epoch=kill)"
     )
@@ -157,7 +157,7 @@ def test_a_killed_training_goes_on_and_ends_the_same_bit_by_bit(tmp_path, uninte
     assert done.returncode == -signal.SIGKILL, done.stderr
     network, epochs = small_network(), []
     history = train_digits(
-        network, checkpoint=checkpoint, identity=IDENTITY, on_epoch=lambda row: epochs.append(row["epoch"])
+        network, checkpoint=checkpoint, identity=IDENTITY, on_epoch=lambda row, _: epochs.append(row["epoch"])
     )
     assert epochs == [1, 2, 3, 4]
     assert torch.equal(weights(network), uninterrupted[0])

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
+Step = Callable[[Tensor, Tensor], Tensor]
 
 
 def crop_flip_jitter(images: Tensor, generator: torch.Generator) -> Tensor:
     """Return randomly cropped, flipped and recoloured images, as the paper augments CIFAR and Tiny-ImageNet.
 
-    Reflection padding of 4 and a random crop; a horizontal flip; then brightness, contrast, saturation and hue in an
-    order drawn once a batch, with factors drawn for each image. Hue and saturation leave grey images alone.
+    Reflection padding of 4 and a random crop; a horizontal flip; then brightness, contrast, saturation and hue. Every
+    factor and the order of the four are drawn for each image. Hue and saturation leave grey images alone.
 
     Args:
         images: float, ``(n, channels, h, w)`` on [0, 1].
@@ -27,18 +28,27 @@ def crop_flip_jitter(images: Tensor, generator: torch.Generator) -> Tensor:
 
     images = _crop(images, 4, generator)
     images = torch.where(draw(0, 1) < 0.5, images.flip(-1), images)
-    steps: list[Callable[[Tensor], Tensor]] = [
-        lambda x: _blend(x, torch.zeros_like(x), draw(0.9, 1.1)),
-        lambda x: _blend(x, _grey(x).mean(dim=(1, 2, 3), keepdim=True), draw(0.5, 2.0)),
-    ]
+    steps: list[tuple[Step, Tensor]] = [(_brightness, draw(0.9, 1.1)), (_contrast, draw(0.5, 2.0))]
     if images.shape[1] == 3:
-        steps += [
-            lambda x: _blend(x, _grey(x), draw(0.3, 2.0)),
-            lambda x: _shift_hue(x, draw(-0.02, 0.02)),
-        ]
-    for index in torch.randperm(len(steps), generator=generator).tolist():
-        images = steps[index](images)
+        steps += [(_saturation, draw(0.3, 2.0)), (_shift_hue, draw(-0.02, 0.02))]
+    order = torch.rand(len(images), len(steps), generator=generator).argsort(dim=1)
+    for place in range(len(steps)):
+        for index, (step, factors) in enumerate(steps):
+            chosen = (order[:, place] == index).nonzero().squeeze(1).to(images.device, non_blocking=True)
+            images[chosen] = step(images[chosen], factors[chosen])
     return images
+
+
+def _brightness(images: Tensor, ratio: Tensor) -> Tensor:
+    return (ratio * images).clamp(0, 1)
+
+
+def _contrast(images: Tensor, ratio: Tensor) -> Tensor:
+    return _blend(images, _grey(images).mean(dim=(1, 2, 3), keepdim=True), ratio)
+
+
+def _saturation(images: Tensor, ratio: Tensor) -> Tensor:
+    return _blend(images, _grey(images), ratio)
 
 
 def _crop(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,10 @@ class Dataset:
         """
         if not self.is_classification:
             raise ValueError("only images are normalised; switch `normalize` off")
-        pixels = np.moveaxis(self.train_inputs, 1, 0).reshape(self.input_shape[0], -1)
-        counts = np.stack([np.bincount(channel, minlength=256) for channel in pixels])
+        counts = np.zeros((self.input_shape[0], 256), dtype=np.int64)
+        for start in range(0, len(self.train_inputs), 1000):  # bincount takes eight bytes a pixel
+            for channel, pixels in enumerate(np.moveaxis(self.train_inputs[start : start + 1000], 1, 0)):
+                counts[channel] += np.bincount(pixels.ravel(), minlength=256)
         values = np.arange(256) / 255
         mean = counts @ values / counts.sum(axis=1)
         std = np.sqrt((counts * (values - mean[:, None]) ** 2).sum(axis=1) / counts.sum(axis=1))
@@ -74,8 +76,24 @@ class Dataset:
         return mean.tolist(), std.tolist()
 
 
-def prepare(source: str, options: Mapping[str, Any], folder: Path) -> Dataset:
+def prepare(
+    source: str,
+    options: Mapping[str, Any],
+    folder: Path,
+    *,
+    train_images: int | None = None,
+    test_images: int | None = None,
+    subset_seed: int = 0,
+) -> Dataset:
     """Load a data set from its source, check it, and write it to a folder.
+
+    Args:
+        source: a name: "torchvision", "folder", "tiny-imagenet", ... or one that a package registered.
+        options: of the source.
+        folder: to write to.
+        train_images: how many to keep of the training half, drawn evenly from the classes; None: all.
+        test_images: likewise.
+        subset_seed: of the draw.
 
     Raises:
         ValueError: for an unknown source or option, or data that don't agree with themselves.
@@ -87,6 +105,7 @@ def prepare(source: str, options: Mapping[str, Any], folder: Path) -> Dataset:
     except TypeError as error:
         raise ValueError(f"source {source!r} doesn't take the options {dict(options)}: {error}") from error
     _check(dataset)
+    dataset = _subset(dataset, {"train": train_images, "test": test_images}, subset_seed)
     for name in ARRAYS:
         with whole(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, getattr(dataset, name))
@@ -135,6 +154,21 @@ def balanced_subset(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
     return np.sort(order[np.lexsort((rng.permutation(len(labels)), rank))[:count]])
 
 
+def _subset(dataset: Dataset, counts: Mapping[str, int | None], seed: int) -> Dataset:
+    arrays: dict[str, Any] = {}
+    for half, count in counts.items():
+        if count is not None:
+            labels = getattr(dataset, f"{half}_targets")
+            if not dataset.is_classification or not 1 <= count <= len(labels):
+                raise ValueError(f"{half}_images takes 1 to {len(labels)} images with labels, got {count!r}")
+            chosen = balanced_subset(labels, count, seed)
+            arrays |= {f"{half}_inputs": getattr(dataset, f"{half}_inputs")[chosen], f"{half}_targets": labels[chosen]}
+    if not arrays:
+        return dataset
+    kept = {f"{half}_images": count for half, count in counts.items() if count is not None}
+    return replace(dataset, **arrays, provenance={**dataset.provenance, **kept, "subset_seed": seed})
+
+
 def _check(dataset: Dataset) -> None:
     for half in ("train", "test"):
         inputs, targets = getattr(dataset, f"{half}_inputs"), getattr(dataset, f"{half}_targets")
@@ -152,3 +186,9 @@ def _check(dataset: Dataset) -> None:
                     f"labels of the {half} half lie in [{targets.min()}, {targets.max()}], "
                     f"but there are {len(dataset.classes)} classes"
                 )
+    if dataset.is_classification:
+        untaught = np.setdiff1d(dataset.test_targets, dataset.train_targets)
+        if len(untaught):
+            raise ValueError(
+                f"the test half has class {dataset.classes[untaught[0]]!r}, of which the train half has none"
+            )

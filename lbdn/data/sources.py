@@ -1,5 +1,7 @@
 """Where data sets come from. A source is a function from its options in ``params.yaml`` to a ``Dataset``."""
 
+import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,10 @@ from PIL import Image, UnidentifiedImageError
 from lbdn.data.prepared import Dataset
 
 TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST"}
+TINY_IMAGENET = "tiny-imagenet-200"
+TINY_IMAGENET_CLASSES = 200
+TINY_IMAGENET_URL = f"http://cs231n.stanford.edu/{TINY_IMAGENET}.zip"
+TINY_IMAGENET_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
 
 
 def square_wave(*, train_samples: int = 300, test_samples: int = 200, seed: int = 0) -> Dataset:
@@ -96,7 +102,7 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
 def folder(*, root: str) -> Dataset:
     """Return a tree ``root/{train,test}/<class>/<image>``, in any format that Pillow reads, all of one size.
 
-    Grey images become RGB.
+    Grey images become RGB, unless all are grey.
 
     Raises:
         FileNotFoundError: if a half is missing or has no images.
@@ -108,22 +114,94 @@ def folder(*, root: str) -> Dataset:
     if classes != sorted(halves["test"]):
         different = sorted(set(halves["train"]) ^ set(halves["test"]))
         raise ValueError(f"{base}: train and test have different classes: {', '.join(different[:5])}")
-    train_images, train_labels = _labelled_images(halves["train"], classes)
-    test_images, test_labels = _labelled_images(halves["test"], classes)
+    labelled = {
+        half: [(path, label) for label, name in enumerate(classes) for path in found[name]]
+        for half, found in halves.items()
+    }
+    return _from_files(labelled["train"], labelled["test"], classes, {"source": "image folder", "name": base.name})
+
+
+def tiny_imagenet(*, root: str = "data/raw", train_per_class: int = 500, test_per_class: int = 50) -> Dataset:
+    """Return Tiny-ImageNet (Stanford CS231N) with its validation half as test images.
+
+    Read from ``root/tiny-imagenet-200`` in the original layout; unpacked from ``root/tiny-imagenet-200.zip`` if that
+    folder isn't there, which is downloaded first if need be. Classes are the folders of ``train`` by name, not in the
+    order of ``wnids.txt``, which is cut short in some copies.
+
+    Args:
+        root: the folder above.
+        train_per_class: how many training images of each class there have to be.
+        test_per_class: how many validation images.
+
+    Raises:
+        FileNotFoundError: for files that are neither there nor to be had.
+        ValueError: for a damaged archive, images that can't be read, or other numbers of images.
+    """
+    base = Path(root) / TINY_IMAGENET
+    if not base.exists():
+        _fetch_tiny_imagenet(Path(root))
+    again = f"delete {base.resolve()} to have it unpacked again"
+    annotations = base / "val/val_annotations.txt"
+    classes = sorted(folder.name for folder in base.glob("train/*") if folder.is_dir())
+    if not classes or not annotations.is_file():
+        raise FileNotFoundError(f"no train/<class> or no val/val_annotations.txt in {base.resolve()}; {again}")
+    label_of = {name: label for label, name in enumerate(classes)}
+    train = [
+        (path, label)
+        for name, label in label_of.items()
+        for path in sorted((base / "train" / name / "images").glob("*"))
+    ]
+    test = []
+    for line in sorted(annotations.read_text(encoding="utf-8", errors="replace").splitlines()):
+        image, name, *_ = [*line.split("\t"), "", ""]
+        if name not in label_of:
+            raise ValueError(f"{annotations} names the class {name!r}, of which train has no folder; {again}")
+        test.append((base / "val/images" / image, label_of[name]))
+    for half, found, expected in (("train", train, train_per_class), ("val", test, test_per_class)):
+        counts = np.bincount([label for _, label in found], minlength=len(classes))
+        if len(classes) != TINY_IMAGENET_CLASSES or (counts != expected).any():
+            raise ValueError(
+                f"{(base / half).resolve()} has {len(classes)} classes of {counts.min()} to {counts.max()} images, not "
+                f"{TINY_IMAGENET_CLASSES} of {expected}; {again}, or say in params.yaml how many there are"
+            )
+    return _from_files(train, test, classes, {"source": "Tiny-ImageNet, training and validation halves"})
+
+
+def _fetch_tiny_imagenet(root: Path) -> None:
+    from torchvision.datasets.utils import check_integrity, download_url
+
+    archive = root / f"{TINY_IMAGENET}.zip"
+    if not archive.exists():
+        try:
+            download_url(TINY_IMAGENET_URL, root, md5=TINY_IMAGENET_MD5)
+        except (OSError, RuntimeError) as error:
+            archive.unlink(missing_ok=True)
+            raise FileNotFoundError(
+                f"no {TINY_IMAGENET} and no {archive.name} in {root.resolve()}, and {TINY_IMAGENET_URL} could not be "
+                f"downloaded: {' '.join(str(error).split())}. Put one of the two there, or connect to a network"
+            ) from error
+    if not check_integrity(str(archive), TINY_IMAGENET_MD5):
+        raise ValueError(f"{archive.resolve()} is not the published archive (MD5 {TINY_IMAGENET_MD5}); delete it")
+    with tempfile.TemporaryDirectory(dir=root) as unpacked, zipfile.ZipFile(archive) as file:
+        file.extractall(unpacked)
+        (Path(unpacked) / TINY_IMAGENET).rename(root / TINY_IMAGENET)
+
+
+def _from_files(
+    train: list[tuple[Path, int]], test: list[tuple[Path, int]], classes: list[str], provenance: dict[str, str]
+) -> Dataset:
+    images, grey = _images([path for path, _ in train + test])
+    if grey:
+        images = images[:, :1].copy()
+    labels = np.array([label for _, label in train + test], dtype=np.int64)
     return Dataset(
-        train_inputs=train_images,
-        train_targets=train_labels,
-        test_inputs=test_images,
-        test_targets=test_labels,
+        train_inputs=images[: len(train)],
+        train_targets=labels[: len(train)],
+        test_inputs=images[len(train) :],
+        test_targets=labels[len(train) :],
         classes=classes,
-        provenance={"source": "image folder", "name": base.name},
+        provenance=provenance,
     )
-
-
-def _labelled_images(half: dict[str, list[Path]], classes: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    paths = [path for name in classes for path in half[name]]
-    labels = [label for label, name in enumerate(classes) for _ in half[name]]
-    return _images(paths), np.array(labels, dtype=np.int64)
 
 
 def _classes(half: Path) -> dict[str, list[Path]]:
@@ -136,17 +214,27 @@ def _classes(half: Path) -> dict[str, list[Path]]:
     return found
 
 
-def _images(paths: list[Path]) -> np.ndarray:
-    images = []
-    for path in paths:
+def _images(paths: list[Path]) -> tuple[np.ndarray, bool]:
+    """Return images as RGB ``(n, 3, h, w)``, and whether all of the files are grey."""
+    images = np.empty(0, dtype=np.uint8)
+    grey = True
+    for index, path in enumerate(paths):
         try:
             with Image.open(path) as image:
-                images.append(np.asarray(image.convert("RGB")))
+                if image.mode[0] in "IF":  # which Pillow clips to 8 bits
+                    raise ValueError(f"{path} has more than 8 bits a channel (mode {image.mode}); save it with 8")
+                pixels = np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)
+                grey = grey and image.mode in ("1", "L")
+        except FileNotFoundError:
+            raise FileNotFoundError(f"no {path.resolve()}; the data set is not whole") from None
         except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
             raise ValueError(f"{path} can't be read as an image ({error}); replace it or delete it") from error
-        if images[-1].shape != images[0].shape:
-            raise ValueError(f"{path} has {images[-1].shape[:2]} pixels, but {paths[0]} has {images[0].shape[:2]}")
-    return _channels_first(np.stack(images))
+        if not index:
+            images = np.empty((len(paths), *pixels.shape), dtype=np.uint8)
+        if pixels.shape != images.shape[1:]:
+            raise ValueError(f"{path} has {pixels.shape[1:]} pixels, but {paths[0]} has {images.shape[2:]}")
+        images[index] = pixels
+    return images, grey
 
 
 def _channels_first(images: np.ndarray) -> np.ndarray:

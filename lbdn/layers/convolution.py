@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from lbdn.circular import dense, kernel_spectrum, space_to_depth
+from lbdn.circular import dense, kernel_spectrum
 from lbdn.layers.base import Activation, ConvLayer, positive_scale, positive_size
 
 DENSE_ENTRIES = 2**20  # 4 MiB of float32: above, Fourier transforms are faster than one dense product
@@ -53,7 +53,7 @@ class CircularConv(ConvLayer):
 
     def blocks(self, x: Tensor) -> Tensor:
         """Return the input, its 2 x 2 blocks as channels at stride 2."""
-        return space_to_depth(x) if self.stride == 2 else x
+        return nn.functional.pixel_unshuffle(x, 2) if self.stride == 2 else x
 
     def frozen_operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return operators in the form that is fastest to use many times: a dense matrix, for small images."""

@@ -1,44 +1,18 @@
-"""Figures of the report: drawn with seaborn, legible in black and white and at the width of a column."""
+"""Figures of the report at the width of a column: the paper's, on the same axes, and the study's."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from lbdn.files import whole
-from lbdn.report.results import Result
-from lbdn.report.tables import group, label, mean
-
-ORDER = ["sandwich", "sll", "orthogonal", "aol", "plain"]
-MARKERS = ["X", "s", "o", "P", "D", "^", "v", "<", ">"]
-DASHES = ["-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), "--", "-.", ":", (0, (8, 2))]
-LOOK: dict[str, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "legend.fontsize": 8,
-    "svg.hashsalt": "lbdn",  # the same figure gives the same file
-    "svg.fonttype": "path",
-    "figure.dpi": 100,
-    "savefig.dpi": 200,
-    "savefig.bbox": "tight",
-}
-
-
-@contextmanager
-def look() -> Iterator[None]:
-    """Set the look of the report's figures within a block."""
-    with mpl.rc_context(), sns.axes_style("whitegrid"):
-        mpl.use("Agg")
-        mpl.rcParams.update(LOOK)  # type: ignore[arg-type]
-        yield
+from lbdn.report.look import axes_of, color, family_handles, legend, line, mark, panels
+from lbdn.report.results import Result, published_row
+from lbdn.report.tables import group, label, mean, name, percent
 
 
 def square_wave(results: Sequence[Result]) -> Figure:
@@ -46,22 +20,22 @@ def square_wave(results: Sequence[Result]) -> Figure:
 
     The dotted line is the best that the bound allows, slopes of gamma at the jumps.
     """
-    gamma = max(result.gamma for result in results)
-    chosen = [result for result in results if result.gamma == gamma]
+    gamma = max(result.gamma or 0 for result in results)
+    chosen = [(result, bounds) for result in results if result.gamma == gamma and (bounds := result.lipschitz)]
     columns = 2 if len(chosen) > 1 else 1
     rows = -(-len(chosen) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(5.2, 1.7 * rows), sharex=True, sharey=True, squeeze=False)
     ideal = np.linspace(-2, 2, 2001)
     half = 0.5 / gamma
     bound = np.interp(ideal, [-1 - half, -1 + half, -half, half, 1 - half, 1 + half], [1, 0, 0, 1, 1, 0])
-    for axis, result in zip(axes.flat, chosen, strict=False):
-        curve = result.lipschitz["curve"]
+    for axis, (result, bounds) in zip(axes.flat, chosen, strict=False):
+        curve = bounds["curve"]
         for start, end, level in ((-2, -1, 1), (-1, 0, 0), (0, 1, 1), (1, 2, 0)):
             axis.plot([start, end], [level, level], color="0.6", linewidth=3.5, solid_capstyle="butt", zorder=1)
         if gamma >= 1:  # otherwise the slopes of neighbouring jumps overlap
             axis.plot(ideal, bound, color="black", linestyle=":", linewidth=1.2, zorder=2)
-        axis.plot(curve["x"], curve["y"], color=_color(result.family), linewidth=1.6, zorder=3)
-        axis.set_title(f"{label(result.family)}, tightness {100 * result.lipschitz['tightness']:.1f} %")
+        axis.plot(curve["x"], curve["y"], color=color(result.family), linewidth=1.6, zorder=3)
+        axis.set_title(f"{label(result.family)}, tightness {100 * bounds['tightness']:.1f} %")
     for axis in axes.flat[len(chosen) :]:
         axis.set_visible(False)
     for axis in axes[-1]:
@@ -86,12 +60,7 @@ def layers(table: pd.DataFrame) -> Figure:
     for shift, family in enumerate(families):
         rows = table[table["family"] == family]
         y = np.array([names.index(name) for name in rows["layer"]]) + 0.22 * (shift - (len(families) - 1) / 2)
-        style: dict[str, Any] = {
-            "color": _color(family),
-            "marker": MARKERS[_rank(family)],
-            "linestyle": "none",
-            "markersize": 5,
-        }
+        style: dict[str, Any] = {**mark(family), "linestyle": "none", "markersize": 5}
         hollow = style | {"markerfacecolor": "none", "alpha": 0.9}
         inner = rows["layer"] != "full network"
         left.plot(rows["tightness"], y, label=family, **style)
@@ -112,52 +81,145 @@ def layers(table: pd.DataFrame) -> Figure:
 
 
 def accuracy_by_radius(results: Sequence[Result]) -> Figure:
-    """Return certified accuracy (lines) and accuracy under AutoAttack (markers) of the attacked images, by radius."""
+    """Return certified accuracy (lines) and accuracy under AutoAttack (markers) of the attacked images, by radius.
+
+    A panel a size and gamma.
+    """
     results = [result.on_attacked_images() for result in results]
-    figure, axis = plt.subplots(figsize=(5.2, 3.4))
     longest = 1.1 * max([36 / 255, *(eps for result in results for eps in result.attacked_radii())])
-    for name, runs in group(results).items():
-        result = runs[0]
-        color, rank = _color(result.family), _rank(result.family)
-        attacked = [0.0, *result.attacked_radii()]
-        accuracies = [mean([r.robust(eps) if eps else r.clean() for r in runs]) or 0.0 for eps in attacked]
-        marks: dict[str, Any] = {
-            "marker": MARKERS[rank],
-            "linestyle": "none",
-            "markersize": 6,
-            "markeredgecolor": "white",
-        }
-        axis.plot(attacked, [100 * a for a in accuracies], color=color, **marks)
-        if result.certified(0) is not None:
-            radii = np.linspace(0, longest, 400)
-            certified = [100 * (mean([r.certified(eps) for r in runs]) or 0.0) for eps in radii]
-            axis.plot(radii, certified, color=color, linestyle=DASHES[rank], linewidth=1.5)
-        axis.plot([], [], color=color, linestyle=DASHES[rank], label=label(name), **_without_line(marks))
-    axis.set(xlim=(-0.01, longest), ylim=(0, 101), ylabel="accuracy (%)")
-    axis.set_xlabel("l2 radius of the perturbation, pixels in [0, 1]")
-    axis.legend(
-        loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, title="lines: certified\nmarkers: attacked"
-    )
+    radii = np.linspace(0, longest, 400)
+    shown = panels(results)
+    figure, axes = axes_of(list(shown))
+    for axis, members in zip(axes, shown.values(), strict=True):
+        for runs in group(members):
+            family = runs[0].family
+            attacked = [0.0, *runs[0].attacked_radii()]
+            robust = [percent([run.robust(eps) for run in runs]) for eps in attacked]
+            axis.plot(attacked, robust, linestyle="none", **mark(family), markeredgecolor="white")
+            if runs[0].certified(0) is not None:
+                certified = [percent([run.certified(eps) for run in runs]) for eps in radii]
+                axis.plot(radii, certified, linewidth=1.5, **line(family))
+        axis.set(xlim=(-0.01, longest), ylim=(0, 101))
+    figure.supxlabel("l2 radius of the perturbation, pixels in [0, 1]", size=9)
+    figure.supylabel("accuracy (%): certified (line), attacked (marker)", size=9)
+    legend(figure, family_handles(results, lambda family: {**mark(family), **line(family)}))
+    return figure
+
+
+def learning_curves(results: Sequence[Result]) -> Figure:
+    """Return the test error against the epoch: the paper's figure of learning curves; a panel a size and gamma.
+
+    A band of one standard deviation where there are several seeds.
+    """
+    shown = panels(results)
+    figure, axes = axes_of(list(shown))
+    for axis, members in zip(axes, shown.values(), strict=True):
+        for runs in group(members):
+            family = runs[0].family
+            errors = np.array([100 * (1 - run.history["test_accuracy"]) for run in runs])
+            epochs, center = runs[0].history["epoch"], errors.mean(axis=0)
+            axis.plot(epochs, center, linewidth=1.6, **line(family))
+            if len(runs) > 1:
+                spread = errors.std(axis=0, ddof=1)
+                axis.fill_between(epochs, center - spread, center + spread, color=color(family), alpha=0.2)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+    figure.supxlabel("epoch", size=9)
+    figure.supylabel("test error (%)", size=9)
+    legend(figure, family_handles(results, line))
+    return figure
+
+
+def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
+    """Return accuracy under attack against the empirical lower bound: the paper's figure, a panel a radius.
+
+    Vertical lines are the certified upper bounds, in the colour of their gamma; a family has a marker.
+    """
+    radii = [0.0, *results[0].attacked_radii()]
+    figure, axes = axes_of(["clean" if not eps else f"AutoAttack, ε = {255 * eps:.3g}/255" for eps in radii])
+    uppers = {run.gamma: upper for run in results if (upper := run.bound("upper")) is not None}
+    colors = dict(zip([None, *uppers], cycle(["#d55e00", "#0173b2", "#029e73", "#cc78bc", "#ca9161"])))
+    for axis, eps in zip(axes, radii, strict=True):
+        for gamma, upper in uppers.items():
+            axis.axvline(upper, color=colors[gamma], linewidth=1.2, linestyle="--", zorder=1)
+        for runs in group(results):
+            lower, accuracy = (
+                mean([run.bound("lower") for run in runs]) or 0.0,
+                percent([run.robust(eps) for run in runs]),
+            )
+            style = {**mark(runs[0].family), "color": colors[runs[0].gamma]}
+            axis.plot([lower], [accuracy], linestyle="none", zorder=3, alpha=0.9, **style)
+        axis.set_xscale("log")
+        low, high = axis.get_xlim()
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 50 else (1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    axes[0].set_ylim(0, None)
+    figure.supxlabel("empirical Lipschitz bound, from pixels", size=9)
+    figure.supylabel("accuracy (%)", size=9)
+    handles = family_handles(results, mark, color="0.3", linestyle="none")
+    handles += [plt.Line2D([], [], color=colors[gamma], linewidth=3, label=f"γ = {gamma:g}") for gamma in uppers]
+    handles.append(plt.Line2D([], [], color="0.3", linewidth=1.2, linestyle="--", label="certified"))
+    legend(figure, handles)
+    return figure
+
+
+def accuracy_by_size(results: Sequence[Result], paper: Mapping[str, Any]) -> Figure:
+    """Return clean accuracy against the number of parameters: the paper's figure; published values hollow."""
+    figure, (axis,) = axes_of([""])
+    for family in dict.fromkeys(result.family for result in results):
+        groups = [runs for runs in group(results) if runs[0].family == family]
+        points = sorted((runs[0].parameters / 1e6, percent([run.clean() for run in runs])) for runs in groups)
+        axis.plot(*zip(*points, strict=True), linewidth=0.8, **mark(family))
+        rows = [(runs[0].parameters / 1e6, published_row(paper, runs[0]).get("clean")) for runs in groups]
+        printed = [point for point in rows if point[1] is not None]
+        if printed:
+            axis.plot(*zip(*printed, strict=True), linestyle="none", **mark(family), markerfacecolor="none")
+    axis.set(xlabel="number of parameters (millions)", ylabel="clean accuracy (%)", xlim=(0, None), ylim=(0, None))
+    hollow: dict[str, Any] = {"color": "0.3", "marker": "o", "markerfacecolor": "none", "linestyle": "none"}
+    published = [plt.Line2D([], [], label="published", **hollow)] if paper.get("networks") else []
+    legend(figure, [*family_handles(results, mark), *published])
+    return figure
+
+
+def accuracy_by_gamma(results: Sequence[Result], eps: float) -> Figure:
+    """Return accuracy under AutoAttack at one radius against gamma, a line a network, a panel a size."""
+    sizes = list(dict.fromkeys(result.size for result in results))
+    figure, axes = axes_of(sizes if len(sizes) > 1 else [""])
+    for axis, size in zip(axes, sizes, strict=True):
+        members = [result for result in results if result.size == size]
+        for family in dict.fromkeys(result.family for result in members):
+            groups = [runs for runs in group(members) if runs[0].family == family]
+            points = [(runs[0].gamma, percent([run.robust(eps) for run in runs])) for runs in groups]
+            if points[0][0] is None:
+                axis.axhline(points[0][1], linewidth=1.2, **line(family))
+            else:
+                axis.plot(*zip(*sorted(points), strict=True), linewidth=1.2, **mark(family) | line(family))
+        axis.set_xscale("log")
+        gammas = sorted({result.gamma for result in members if result.gamma is not None})
+        axis.set_xticks(gammas, [f"{gamma:g}" for gamma in gammas])
+        axis.xaxis.set_minor_locator(NullLocator())
+    axes[0].set_ylim(0, None)
+    figure.supxlabel("γ, from normalised input", size=9)
+    figure.supylabel(f"accuracy at {255 * eps:.3g}/255 (%)", size=9)
+    legend(figure, family_handles(results, lambda family: mark(family) | line(family)))
     return figure
 
 
 def tightness(results: Sequence[Result]) -> Figure:
-    """Return each family's empirical lower bound beside its upper bound, from pixels."""
+    """Return each network's empirical lower bound beside its upper bound, from pixels."""
     groups = group(results)
     figure, axis = plt.subplots(figsize=(5.2, 0.42 * len(groups) + 0.9))
-    for position, runs in enumerate(groups.values()):
-        family = runs[0].family
-        lower = mean([run.lipschitz["lower"] for run in runs]) or 0.0
-        upper = mean([run.lipschitz["upper"] for run in runs])
-        marks: dict[str, Any] = {"color": _color(family), "marker": MARKERS[_rank(family)], "markersize": 7}
-        axis.plot([lower], [position], linestyle="none", zorder=3, **marks)
+    for position, runs in enumerate(groups):
+        lower = mean([run.bound("lower") for run in runs]) or 0.0
+        upper = mean([run.bound("upper") for run in runs])
+        axis.plot([lower], [position], linestyle="none", zorder=3, **{**mark(runs[0].family), "markersize": 7})
         note = f"{lower:.3g}, no upper bound"
         if upper is not None:
             axis.plot([lower, upper], [position, position], color="0.5", linewidth=1.2)
             axis.plot([upper], [position], color="black", marker="|", markersize=14, markeredgewidth=2)
             note = f"{lower:.3g} of {upper:.3g}: {100 * lower / upper:.1f} %"
         axis.annotate(note, (upper or lower, position), xytext=(9, 0), textcoords="offset points", va="center", size=8)
-    axis.set_yticks(range(len(groups)), [label(name) for name in groups])
+    axis.set_yticks(range(len(groups)), [name(runs[0], results) for runs in groups])
     axis.set_ylim(len(groups) - 0.4, -0.6)
     axis.grid(axis="y", visible=False)
     axis.set_xscale("log")
@@ -165,40 +227,3 @@ def tightness(results: Sequence[Result]) -> Figure:
     axis.set_xlim(low, high * (high / low) ** 0.45)
     axis.set_xlabel("Lipschitz constant from pixels: found (marker), guaranteed (bar)")
     return figure
-
-
-def learning_curves(results: Sequence[Result]) -> Figure:
-    """Return the test error against the epoch; a band of one standard deviation where there are several seeds."""
-    figure, axis = plt.subplots(figsize=(5.2, 3.2))
-    for name, runs in group(results).items():
-        family = runs[0].family
-        errors = np.array([100 * (1 - run.history["test_accuracy"]) for run in runs])
-        epochs, center, spread = runs[0].history["epoch"], errors.mean(axis=0), errors.std(axis=0)
-        style: dict[str, Any] = {"color": _color(family), "linestyle": DASHES[_rank(family)], "linewidth": 1.6}
-        axis.plot(epochs, center, label=label(name), **style)
-        if len(runs) > 1:
-            axis.fill_between(epochs, center - spread, center + spread, color=_color(family), alpha=0.2)
-    axis.set(xlabel="epoch", ylabel="test error (%)", ylim=(0, None))
-    axis.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    return figure
-
-
-def write_figure(figure: Figure, stem: Path) -> None:
-    """Write a figure as SVG and PNG, beside each other, and close it."""
-    for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
-        with whole(stem.with_suffix(suffix)) as temporary:
-            figure.savefig(temporary, format=suffix[1:], metadata=metadata)
-    plt.close(figure)
-
-
-def _without_line(marks: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in marks.items() if key != "linestyle"}
-
-
-def _rank(family: str) -> int:
-    known = {name: i for i, key in enumerate(ORDER) for name in (key, label(key))}
-    return known.get(family, len(ORDER) + sum(map(ord, family)) % (len(MARKERS) - len(ORDER)))
-
-
-def _color(family: str) -> tuple[float, float, float]:
-    return sns.color_palette("colorblind", 10)[[0, 1, 2, 4, 7, 3, 5, 8, 9][_rank(family)]]

@@ -12,15 +12,16 @@ import pandas as pd
 from lbdn.files import read_json
 
 
-def read_sections(reports: Path, experiments: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what ``write_section`` wrote, by experiment."""
-    return {name: read_json(reports / "tables" / name / "section.json") for name in experiments}
-
-
 def render_page(reports: Path, experiments: Sequence[str]) -> str:
-    """Return the page as HTML, with figures and tables inside it."""
+    """Return the page as HTML, with figures and tables inside it.
+
+    Experiments that are off or weren't run are left out.
+    """
     sections = []
-    for name, section in read_sections(reports, experiments).items():
+    for name in experiments:
+        path = reports / "tables" / name / "section.json"
+        if not path.exists() or not (section := read_json(path))["tables"]:
+            continue
         tables = [
             {"name": table, "caption": caption, **_cells(reports / "tables" / name / f"{table}.csv")}
             for table, caption in section["tables"].items()

@@ -1,10 +1,10 @@
-"""What run folders hold, read back as one table a run: the only input of the report."""
+"""What run folders hold, read back as one object a run: the only input of the report."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
@@ -12,16 +12,51 @@ import yaml
 from lbdn.certify import certified_accuracy
 from lbdn.files import read_json
 
+SETTINGS = {"train": "training samples", "test": "test samples", "attacked": "attacked images"}
+
+
+class Cell(NamedTuple):
+    """A network of an experiment's grid; gamma is None where it has no bound."""
+
+    family: str
+    size: str
+    gamma: float | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What an experiment consists of, and what its report shows.
+
+    Attributes:
+        cells: its networks.
+        certify_radii_255: where certified accuracy is shown, numerators over 255.
+        published: the key of the values in the paper to set beside its own.
+    """
+
+    cells: list[Cell]
+    certify_radii_255: list[float]
+    published: str
+
 
 @dataclass(frozen=True)
 class Result:
-    """A run folder's contents. ``certify`` and ``attack`` are None where the experiment has no such stage."""
+    """A run folder's contents; None where the experiment has no such stage.
+
+    ``provenance`` says where the run was computed, and is empty where that isn't known.
+    """
 
     description: dict[str, Any]
     history: pd.DataFrame
-    lipschitz: dict[str, Any]
+    lipschitz: dict[str, Any] | None
     certify: pd.DataFrame | None
     attack: pd.DataFrame | None
+    provenance: dict[str, Any]
+
+    @property
+    def cell(self) -> Cell:
+        """The run's place in the grid."""
+        return Cell(*(self.description[name] for name in Cell._fields))
 
     @property
     def family(self) -> str:
@@ -29,35 +64,48 @@ class Result:
         return self.description["family"]
 
     @property
-    def gamma(self) -> float:
-        """The Lipschitz bound that was asked for."""
+    def size(self) -> str:
+        """Of the run's architecture."""
+        return self.description["size"]
+
+    @property
+    def gamma(self) -> float | None:
+        """The upper Lipschitz bound from normalised input that was asked for."""
         return self.description["gamma"]
 
     @property
-    def _certify(self) -> pd.DataFrame:
-        if self.certify is None:
-            raise ValueError(f"no certify.csv for {self.family}; run the certify stage")
-        return self.certify
+    def parameters(self) -> int:
+        """How many parameters the network has."""
+        return self.description["parameters"]
+
+    def bound(self, name: str) -> float | None:
+        """Return an entry of lipschitz.json: "lower", "upper", "tightness", ...; None if there is none."""
+        return None if self.lipschitz is None else self.lipschitz[name]
 
     def clean(self) -> float:
         """Return the clean accuracy on all test images, a fraction."""
-        return float((self._certify["label"] == self._certify["prediction"]).mean())
+        if self.certify is None:
+            return float(self.history["test_accuracy"].iloc[-1])
+        return float((self.certify["label"] == self.certify["prediction"]).mean())
 
     def certified(self, eps: float) -> float | None:
         """Return the certified accuracy on all test images, a fraction; None without a bound."""
-        radius = self._certify["radius"]
-        return None if radius.isna().all() else certified_accuracy(radius, eps)
+        if self.certify is None or self.certify["radius"].isna().all():
+            return None
+        return certified_accuracy(self.certify["radius"], eps)
 
     def on_attacked_images(self) -> "Result":
         """Return the result with certificates of the attacked images alone, or as it is without an attack."""
-        if self.attack is None:
+        if self.attack is None or self.certify is None:
             return self
-        return replace(self, certify=self._certify[self._certify["image"].isin(self.attack["image"])])
+        return replace(self, certify=self.certify[self.certify["image"].isin(self.attack["image"])])
 
     def robust(self, eps: float) -> float:
-        """Return the accuracy under AutoAttack on the attacked images, a fraction."""
+        """Return the accuracy under AutoAttack on the attacked images, a fraction; at radius 0 the clean one."""
         if self.attack is None:
             raise ValueError(f"no attack.csv for {self.family}; run the attack stage")
+        if not eps:
+            return float((self.attack["label"] == self.attack["prediction"]).mean())
         return float(self.attack[f"robust@{eps:.6g}"].mean())
 
     def attacked_radii(self) -> list[float]:
@@ -65,38 +113,46 @@ class Result:
         columns = [] if self.attack is None else [str(name) for name in self.attack.columns]
         return [float(name.removeprefix("robust@")) for name in columns if name.startswith("robust@")]
 
+    def epoch_seconds(self) -> float | None:
+        """Return the median time of a training epoch, None if it isn't known."""
+        return self.provenance["epoch"]["seconds"] if "epoch" in self.provenance else None
 
-def load_results(
-    folder: Path, *, families: Iterable[str], sizes: Iterable[str], gammas: Iterable[float], seeds: Iterable[int]
-) -> list[Result]:
-    """Return the results of the grid's cells from an experiment's folder, in the grid's order.
+
+def load_results(folder: Path) -> tuple[Grid, list[Result]]:
+    """Return the grid of an experiment's folder and the results of its cells, in the grid's order.
 
     Folders of other cells, left from an earlier grid, are passed over.
 
     Raises:
-        FileNotFoundError: if a cell has no run, naming the cell.
+        FileNotFoundError: if a cell has no run, naming the cell, or there is no grid.json.
     """
-    runs = {}
-    for path in sorted(folder.glob("*/run.json")):
-        description = read_json(path)
-        key = (description["family"], description["size"], float(description["gamma"]), description["seed"])
-        if (path.parent / "lipschitz.json").exists():
-            runs[key] = _read(path.parent, description)
-    wanted = [(f, s, float(g), n) for f in families for s in sizes for g in gammas for n in seeds]
-    missing = [key for key in wanted if key not in runs]
+    if not (folder / "grid.json").exists():
+        raise FileNotFoundError(f"no grid.json in {folder}; run `dvc repro`, or `dvc pull` the runs")
+    grid = Grid(**read_json(folder / "grid.json"))
+    wanted = [Cell(*cell) for cell in grid.cells]
+    runs = {result.cell: result for result in map(_read, sorted(folder.glob("*/run.json")))}
+    missing = [cell for cell in wanted if cell not in runs]
     if missing:
         raise FileNotFoundError(f"no finished run in {folder} for {', '.join(map(str, missing))}; run `dvc repro`")
-    return [runs[key] for key in wanted]
+    return replace(grid, cells=wanted), [runs[cell] for cell in dict.fromkeys(wanted)]
 
 
-def _read(folder: Path, description: dict[str, Any]) -> Result:
-    certify, attack = folder / "certify.csv", folder / "attack.csv"
+def _read(path: Path) -> Result:
+    folder = path.parent
+
+    def table(name: str) -> pd.DataFrame | None:
+        return pd.read_csv(folder / name) if (folder / name).exists() else None
+
+    def contents(name: str) -> dict[str, Any] | None:
+        return read_json(folder / name) if (folder / name).exists() else None
+
     return Result(
-        description,
-        pd.read_csv(folder / "history.csv"),
-        read_json(folder / "lipschitz.json"),
-        pd.read_csv(certify) if certify.exists() else None,
-        pd.read_csv(attack) if attack.exists() else None,
+        description=read_json(path),
+        history=pd.read_csv(folder / "history.csv"),
+        lipschitz=contents("lipschitz.json"),
+        certify=table("certify.csv"),
+        attack=table("attack.csv"),
+        provenance=contents("provenance.json") or {},
     )
 
 
@@ -106,12 +162,26 @@ def published(experiment: str) -> dict[str, Any]:
     return yaml.safe_load(text).get(experiment, {})
 
 
-def differences(settings: Mapping[str, Any], experiment: str) -> str:
-    """Return how settings, with dotted keys, differ from the paper's; "as published" where they don't."""
-    paper = {k: v for k, v in published(experiment).get("settings", {}).items() if k != "place"}
+def published_row(paper: Mapping[str, Any], result: Result) -> dict[str, Any]:
+    """Return the row of a published table for a network of that family, size and gamma; empty if there is none."""
+    key = (result.family, result.size, result.gamma)
+    rows = [row for row in paper.get("networks", []) if (row["family"], row["size"], row["gamma"]) == key]
+    return rows[0] if rows else {}
+
+
+def budget(runs: Sequence[Result], paper: Mapping[str, Any]) -> str:
+    """Return how the settings of runs that differ in their seed alone differ from the paper's.
+
+    "as published" where they don't; empty where the paper says nothing of the experiment.
+    """
+    description, attack = runs[0].description, runs[0].attack
+    used = {**description["training"], **description["samples"], "seeds": len(runs)}
+    if attack is not None:
+        used["attacked"] = len(attack)
+    settings = {key: value for key, value in paper.get("settings", {}).items() if key in used}
     changed = [
-        f"{key.split('.')[-1]} {settings.get(key)} (paper {value})"
-        for key, value in paper.items()
-        if str(settings.get(key)) != str(value)
+        f"{SETTINGS.get(key, key)} {used[key]} (paper {settings[key]})"
+        for key in settings
+        if used[key] != settings[key]
     ]
-    return ", ".join(changed) or "as published"
+    return ", ".join(changed) or ("as published" if settings else "")

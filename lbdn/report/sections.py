@@ -1,45 +1,63 @@
 """One section of the report an experiment: its tables, figures, headline metrics and captions, from its results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lbdn.files import write_json
+from lbdn.files import write_json, write_text
 from lbdn.report import figures, tables
-from lbdn.report.results import Result, differences
+from lbdn.report.look import panels, write_figure
+from lbdn.report.results import Grid, Result, budget, published
+
+PANELS = 6  # more make a figure that nobody can read
+HEADLINE = 72  # radius of the headline metrics, a numerator over 255
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section. Tables and figures are keyed by file name, with their captions.
+    """A section. Tables and figures are keyed by file name, with their captions. Without any, it isn't shown.
 
     Attributes:
         title: of the section.
         lead: one paragraph, what was done and what came out.
         tables: name -> (table, caption).
         figures: name -> (figure, caption).
-        data: name -> table that is written but not shown, such as the points of a figure.
-        metrics: headline figures, family -> name -> value.
+        data: name -> table that is written as CSV but not shown, such as the points of a figure.
+        metrics: headline figures, network -> name -> value.
     """
 
     title: str
-    lead: str
-    tables: dict[str, tuple[pd.DataFrame, str]]
-    figures: dict[str, tuple[Figure, str]]
-    data: dict[str, pd.DataFrame]
-    metrics: dict[str, dict[str, float]]
+    lead: str = ""
+    tables: dict[str, tuple[pd.DataFrame, str]] = field(default_factory=dict)
+    figures: dict[str, tuple[Figure, str]] = field(default_factory=dict)
+    data: dict[str, pd.DataFrame] = field(default_factory=dict)
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
-def fitting_section(results: Sequence[Result], settings: Mapping[str, Any]) -> Section:
-    """Return the section of the paper's toy example. ``settings`` are the experiment's, with dotted keys."""
-    table = tables.tightness_table(results, differences(settings, "toy"))
-    layers = tables.layers_table(results)
+def make_section(experiment: str, grid: Grid, results: Sequence[Result]) -> Section:
+    """Return the section of an experiment, from the results of its grid."""
+    paper = published(grid.published)
+    title = published(experiment).get("title") or " — ".join(
+        dict.fromkeys([paper.get("title", experiment), experiment])
+    )
+    if not results:
+        return Section(title)
+    if "test_accuracy" not in results[0].history:
+        return fitting_section(title, results, paper)
+    return classification_section(title, results, grid.certify_radii_255, paper)
+
+
+def fitting_section(title: str, results: Sequence[Result], paper: Mapping[str, Any]) -> Section:
+    """Return the section of the paper's toy example, or of another regression of one variable."""
+    table = tables.tightness_table(results, paper)
+    layers = tables.layers_table(results, paper)
     gammas = list(dict.fromkeys(result.gamma for result in results))
-    tightest = max(results, key=lambda result: (result.gamma == max(gammas), result.lipschitz["tightness"]))
+    largest = max(gamma or 0.0 for gamma in gammas)
+    best = max((r for r in results if r.gamma == largest), key=lambda r: r.bound("tightness") or 0.0)
     shown = {
         "tightness": (
             table,
@@ -50,7 +68,7 @@ def fitting_section(results: Sequence[Result], settings: Mapping[str, Any]) -> S
     drawn = {
         "square-wave": (
             figures.square_wave(results),
-            f"Fits of the square wave with Lipschitz bound {max(gammas):g}. The dotted line is the best that the "
+            f"Fits of the square wave with Lipschitz bound {largest:g}. The dotted line is the best that the "
             "bound allows.",
         )
     }
@@ -63,18 +81,15 @@ def fitting_section(results: Sequence[Result], settings: Mapping[str, Any]) -> S
         )
     metrics: dict[str, dict[str, float]] = {}
     for result in results:
-        metrics.setdefault(result.family, {})[f"tightness_gamma{result.gamma:g}"] = _round(
-            result.lipschitz["tightness"]
-        )
+        metrics.setdefault(result.family, {})[f"tightness_gamma{result.gamma:g}"] = _round(result.bound("tightness"))
     whole = layers[layers["layer"] == "full network"] if len(layers) else layers
     products = ", ".join(f"{row['family']} {row['norm']:.4g}" for row in whole.to_dict("records"))
     return Section(
-        title="Tightness: fitting a square wave",
+        title=title,
         lead=f"Networks of {len(table)} families fit a square wave under Lipschitz bounds "
         f"{', '.join(f'{gamma:g}' for gamma in gammas)}. Its jumps ask for all the slope that a bound allows, so how "
-        f"close the steepest slope comes to the bound says how tight the bound is. "
-        f"{tables.label(tightest.family)} comes closest: {100 * tightest.lipschitz['tightness']:.1f} % at bound "
-        f"{tightest.gamma:g}."
+        f"close the steepest slope comes to the bound says how tight the bound is. {tables.label(best.family)} comes "
+        f"closest: {100 * (best.bound('tightness') or 0.0):.1f} % at bound {largest:g}."
         + (
             f" At bound 1 the product of the spectral norms of the weights, an upper bound that ignores how layers fit "
             f"together, is: {products}."
@@ -88,55 +103,82 @@ def fitting_section(results: Sequence[Result], settings: Mapping[str, Any]) -> S
     )
 
 
-def classification_section(results: Sequence[Result], certified_eps: Sequence[float]) -> Section:
-    """Return the section of an experiment on images. ``certified_eps`` are numerators over 255."""
-    description = results[0].description
-    tested, attacked = (0 if rows is None else len(rows) for rows in (results[0].certify, results[0].attack))
-    headline = min(certified_eps, key=lambda numerator: abs(numerator - 72))
-    metrics = {name: _headline_metrics(runs, headline) for name, runs in tables.group(results).items()}
+def classification_section(
+    title: str, results: Sequence[Result], certified_eps: Sequence[float], paper: Mapping[str, Any]
+) -> Section:
+    """Return the section of an experiment on images: the tables and figures that its results allow.
+
+    ``certified_eps`` are numerators over 255.
+    """
+    attacked, bounded = results[0].attacked_radii(), [result for result in results if result.gamma is not None]
+    searched = all(result.lipschitz is not None for result in results)
+    several_gammas = len({result.gamma for result in bounded}) > 1
+    several_sizes = len({result.size for result in results}) > 1
+    other_sizes = {row["size"] for row in paper.get("networks", [])} - {results[0].size}
+    shown = {"accuracy": (tables.classification_table(results, certified_eps, paper), _accuracy_caption(results))}
+    drawn: dict[str, tuple[Figure, str]] = {}
+    if attacked and searched:
+        drawn["accuracy-by-lipschitz"] = (
+            figures.accuracy_by_lipschitz(results),
+            "Accuracy of the attacked images against the empirical Lipschitz bound, from pixels; the paper's figure. "
+            "Colours are bounds γ, vertical lines what they guarantee from pixels, markers families.",
+        )
+    if attacked and results[0].certify is not None and len(panels(results)) <= PANELS:
+        drawn["accuracy-by-radius"] = (
+            figures.accuracy_by_radius(results),
+            "Accuracy of the attacked images against the size of the perturbation: certified (lines) and under "
+            "AutoAttack (markers). The truth lies between the two.",
+        )
+    if not several_gammas and (several_sizes or other_sizes):
+        drawn["accuracy-by-size"] = (
+            figures.accuracy_by_size(results, paper),
+            "Clean accuracy against the number of parameters; the paper's figure, its values hollow.",
+        )
+    if attacked and several_gammas:
+        shown["gammas"] = (
+            tables.gammas_table(results, attacked[0]),
+            f"Accuracy in percent under AutoAttack at {255 * attacked[0]:.3g}/255 by γ: how the paper chose γ.",
+        )
+        drawn["accuracy-by-gamma"] = (
+            figures.accuracy_by_gamma(results, attacked[0]),
+            f"Accuracy under AutoAttack at {255 * attacked[0]:.3g}/255 against the Lipschitz bound γ.",
+        )
+    if searched:
+        shown["bounds"] = (
+            tables.bounds_table(results),
+            "Lipschitz bounds of the whole network, from pixels: the largest slope that a search found, and γ over "
+            "the smallest standard deviation of the normalisation.",
+        )
+        drawn["tightness"] = (
+            figures.tightness(results),
+            "Lipschitz constant of the whole network, from pixels: the largest slope found and the guaranteed bound.",
+        )
+    if len(panels(results)) <= PANELS:
+        drawn["learning-curves"] = (
+            figures.learning_curves(results),
+            "Test error by epoch; a band is one standard deviation over seeds.",
+        )
+    metrics = {tables.name(runs[0], results, plain=True): _headline(runs) for runs in tables.group(results)}
     return Section(
-        title=f"Robust classification: {description['dataset']}",
-        lead=_lead(description, metrics, headline),
-        tables={
-            "accuracy": (
-                tables.classification_table(results, certified_eps),
-                f"Accuracies in percent: clean and certified on all {tested} test images, under AutoAttack (standard "
-                f"version, l2) on {attacked} of them, drawn evenly from the classes. Image by image, certified is "
-                f"never above attacked; between all images and the sample it can be. Radii are in pixels on [0, 1].",
-            ),
-            "bounds": (
-                tables.bounds_table(results),
-                "Lipschitz bounds of the whole network, from pixels: the largest slope that a search found, and γ over "
-                "the smallest standard deviation of the normalisation.",
-            ),
-        },
-        figures={
-            "accuracy-by-radius": (
-                figures.accuracy_by_radius(results),
-                "Accuracy of the attacked images against the size of the perturbation: certified (lines) and under "
-                "AutoAttack (markers). The truth lies between the two.",
-            ),
-            "tightness": (
-                figures.tightness(results),
-                "Lipschitz constant of the whole network, from pixels: the largest slope found and the guaranteed "
-                "bound.",
-            ),
-            "learning-curves": (figures.learning_curves(results), "Test error by epoch."),
-        },
+        title=title,
+        lead=_lead(results, paper),
+        tables=shown,
+        figures=drawn,
         data={"learning-curves": tables.learning_curves(results)},
         metrics=metrics,
     )
 
 
 def write_section(section: Section, experiment: str, reports: Path) -> None:
-    """Write a section's files to ``reports/tables/<experiment>`` and ``reports/figures/<experiment>``."""
+    """Write a section's ``tables/<experiment>``, ``figures/<experiment>`` and ``metrics/<experiment>.json``."""
     table_folder, figure_folder = reports / "tables" / experiment, reports / "figures" / experiment
+    figure_folder.mkdir(parents=True, exist_ok=True)
     for name, (table, _) in section.tables.items():
         tables.write_table(table, table_folder / name)
     for name, data in section.data.items():
-        tables.write_table(data, table_folder / name)
+        write_text(table_folder / f"{name}.csv", data.to_csv(index=False, lineterminator="\n"))
     for name, (figure, _) in section.figures.items():
-        figures.write_figure(figure, figure_folder / name)
+        write_figure(figure, figure_folder / name)
     write_json(
         table_folder / "section.json",
         {
@@ -144,39 +186,62 @@ def write_section(section: Section, experiment: str, reports: Path) -> None:
             "lead": section.lead,
             "tables": {name: caption for name, (_, caption) in section.tables.items()},
             "figures": {name: caption for name, (_, caption) in section.figures.items()},
-            "metrics": section.metrics,
         },
     )
+    write_json(reports / "metrics" / f"{experiment}.json", {experiment: section.metrics})
 
 
-def _headline_metrics(runs: Sequence[Result], numerator: float) -> dict[str, float]:
-    """Return a family's mean accuracies at one radius, a numerator over 255, and its tightness."""
+def _headline(runs: Sequence[Result]) -> dict[str, float]:
+    """Return a network's mean accuracies at one radius, and its tightness."""
     values: dict[str, list[float | None]] = {"clean": [result.clean() for result in runs]}
     for eps in runs[0].attacked_radii():
-        if round(255 * eps) == numerator:
-            values[f"robust_{numerator:g}"] = [result.robust(eps) for result in runs]
-    values[f"certified_{numerator:g}"] = [result.certified(numerator / 255) for result in runs]
-    values["tightness"] = [result.lipschitz["tightness"] for result in runs]
-    means = {name: tables.mean(column) for name, column in values.items()}
-    return {name: _round(value) for name, value in means.items() if value is not None}
+        if round(255 * eps) == HEADLINE:
+            values[f"robust_{HEADLINE}"] = [result.robust(eps) for result in runs]
+    values[f"certified_{HEADLINE}"] = [result.certified(HEADLINE / 255) for result in runs]
+    values["tightness"] = [result.bound("tightness") for result in runs]
+    return {name: _round(tables.mean(column)) for name, column in values.items() if tables.mean(column) is not None}
 
 
-def _lead(description: Mapping[str, Any], metrics: Mapping[str, Mapping[str, float]], numerator: float) -> str:
-    network, training = description["network"], description["training"]
-    text = (
-        f"One architecture ({network['architecture']}, {description['size']}) built from each family — "
-        f"{', '.join(map(tables.label, metrics))} — with Lipschitz bound {description['gamma']:g} from normalised "
-        f"input, trained for {training['epochs']} epochs on {description['dataset']}."
-    )
-    certified = {name: row[f"certified_{numerator:g}"] for name, row in metrics.items() if "tightness" in row}
-    if certified:
-        best = max(certified, key=lambda name: certified[name])
+def _accuracy_caption(results: Sequence[Result]) -> str:
+    first = results[0]
+    text = f"Accuracies in percent, clean{' and certified' if first.certify is not None else ''} on all "
+    text += f"{first.description['samples']['test']} test images"
+    if first.attack is not None:
         text += (
-            f" {tables.label(best)} certifies most at radius {numerator:g}/255: {100 * certified[best]:.1f} % of the "
-            f"test images, of {100 * metrics[best]['clean']:.1f} % that it classifies correctly."
+            f", under AutoAttack (standard version, l2) on {len(first.attack)} of them, drawn evenly from the classes. "
+            "Image by image, certified is never above attacked; between all images and the sample it can be"
+        )
+    text += ". Radii are in pixels on [0, 1]."
+    devices = {run.provenance["epoch"]["device"] for run in results if "epoch" in run.provenance}
+    if devices and any(run.epoch_seconds() for run in results):
+        text += f" Time by epoch: {' and '.join(sorted(devices))}; the paper's on its authors' GPU."
+    return text
+
+
+def _lead(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
+    description = results[0].description
+    families = ", ".join(dict.fromkeys(tables.label(result.family) for result in results))
+    sizes = ", ".join(dict.fromkeys(result.size for result in results))
+    gammas = ", ".join(dict.fromkeys(f"{result.gamma:g}" for result in results if result.gamma is not None))
+    text = (
+        f"Networks of architecture {description['network']['architecture']} ({sizes}) built from each family — "
+        f"{families} — with Lipschitz bound {gammas} from normalised input, trained on "
+        f"{description['samples']['train']} images of {description['dataset']}, epochs: "
+        f"{description['training']['epochs']}."
+    )
+    smaller = budget(tables.group(results)[0], paper)
+    if smaller not in ("", "as published"):
+        text += f" At another budget than the paper's: {smaller}."
+    certified = [(run.certified(HEADLINE / 255), run) for run in results]
+    known = [(accuracy, run) for accuracy, run in certified if accuracy is not None]
+    if known:
+        accuracy, best = max(known, key=lambda pair: pair[0])
+        text += (
+            f" {tables.name(best, results)} certifies most at radius {HEADLINE}/255: {100 * accuracy:.1f} % of the "
+            f"test images, of {100 * best.clean():.1f} % that it classifies correctly."
         )
     return text
 
 
-def _round(value: float) -> float:
-    return round(float(value), 4)
+def _round(value: float | None) -> float:
+    return round(float(value or 0.0), 4)

@@ -1,13 +1,14 @@
 """Tables of the report, as data frames, and their files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from lbdn.files import write_text
-from lbdn.report.results import Result, published
+from lbdn.report.results import Result, budget, published_row
 
 FAMILY_LABELS = {
     "plain": "Unconstrained",
@@ -20,113 +21,159 @@ FAMILY_LABELS = {
 
 def label(family: str) -> str:
     """Return how the report names a family."""
-    name, *rest = family.split(" ", 1)
-    return " ".join([FAMILY_LABELS.get(name, name), *rest])
+    return FAMILY_LABELS.get(family, family)
 
 
-def group(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Return the runs that differ in their seed alone, by family; size and gamma are named where there are several."""
-    sizes, gammas = {r.description["size"] for r in results}, {r.gamma for r in results}
-    groups: dict[str, list[Result]] = {}
+def group(results: Sequence[Result]) -> list[list[Result]]:
+    """Return the runs that differ in their seed alone, together."""
+    groups: dict[tuple[object, ...], list[Result]] = {}
     for result in results:
-        name = result.family
-        name += f" {result.description['size']}" if len(sizes) > 1 else ""
-        name += f" γ={result.gamma:g}" if len(gammas) > 1 else ""
-        groups.setdefault(name, []).append(result)
-    return groups
+        groups.setdefault(result.cell[:3], []).append(result)
+    return list(groups.values())
 
 
-def tightness_table(results: Sequence[Result], settings: str) -> pd.DataFrame:
+def name(result: Result, among: Sequence[Result], *, plain: bool = False) -> str:
+    """Return how a network is called among others: its family, with size and gamma where there are several.
+
+    Args:
+        result: of the network.
+        among: all results shown beside it.
+        plain: whether to keep to lower case, hyphens and ASCII, as keys of files do.
+    """
+    parts = [result.family if plain else label(result.family)]
+    if len({other.size for other in among}) > 1:
+        parts.append(result.size)
+    if len({other.gamma for other in among} - {None}) > 1 and result.gamma is not None:
+        parts.append(f"gamma{result.gamma:g}" if plain else f"γ={result.gamma:g}")
+    return "-".join(parts) if plain else " ".join(parts)
+
+
+def tightness_table(results: Sequence[Result], paper: Mapping[str, Any]) -> pd.DataFrame:
     """Return the paper's table of tightness: for each family and gamma measured, published and their difference.
 
-    Percent of the upper bound that the empirical lower bound reaches, mean over seeds; ``settings`` says how the runs
-    differ from the paper's.
+    Percent of the upper bound that the empirical lower bound reaches, mean over seeds.
     """
-    paper = published("toy")["tightness"]["percent"]
+    printed = paper.get("tightness", {}).get("percent", {})
     rows = []
     for family in dict.fromkeys(result.family for result in results):
         runs = [result for result in results if result.family == family]
         row: dict[str, object] = {"family": label(family)}
         for gamma in dict.fromkeys(result.gamma for result in runs):
-            cell = [100 * result.lipschitz["tightness"] for result in runs if result.gamma == gamma]
-            measured = sum(cell) / len(cell)
-            reference = paper.get(family, {}).get(gamma)
-            row[f"γ = {gamma:g}"] = round(measured, 2)
-            row[f"γ = {gamma:g} paper"] = reference
-            row[f"γ = {gamma:g} Δ"] = None if reference is None else round(measured - reference, 1)
-        row["parameters"] = runs[0].description["parameters"]
-        row["seeds"] = len({result.description["seed"] for result in runs})
-        row["settings"] = settings
+            cell = [result.bound("tightness") for result in runs if result.gamma == gamma]
+            row |= _measured(f"γ = {gamma:g}", _percentages(cell), printed.get(family, {}).get(gamma), 2)
+        row["parameters"] = runs[0].parameters
+        row["seeds"] = len({result.cell.seed for result in runs})
+        row["settings"] = budget([run for run in runs if run.gamma == runs[0].gamma], paper)
         rows.append(row)
-    return pd.DataFrame(rows)
+    return _without_empty(pd.DataFrame(rows))
 
 
-def layers_table(results: Sequence[Result]) -> pd.DataFrame:
+def layers_table(results: Sequence[Result], paper: Mapping[str, Any]) -> pd.DataFrame:
     """Return tightness in percent and spectral norm of each layer, measured and published, a row a layer.
 
     Means over seeds. The last row of a family is the whole network: its tightness, and the product of the norms.
     """
-    paper = published("toy")["layers"]
-    chosen = [r for r in results if r.gamma == paper["gamma"] and (r.lipschitz.get("layers") or {}).get("norms")]
+    printed = paper["layers"]
+    chosen = [
+        (result.family, bounds)
+        for result in results
+        if result.gamma == printed["gamma"] and (bounds := result.lipschitz) and bounds.get("layers", {}).get("norms")
+    ]
     rows = []
-    for family in dict.fromkeys(result.family for result in chosen):
-        runs = [result.lipschitz for result in chosen if result.family == family]
+    for family in dict.fromkeys(family for family, _ in chosen):
+        runs = [bounds for other, bounds in chosen if other == family]
         tightness = np.mean([[*run["layers"]["tightness"], run["tightness"]] for run in runs], axis=0)
         norms = np.mean([[*run["layers"]["norms"], run["spectral_product"]] for run in runs], axis=0)
         hidden = [f"hidden layer {k}" for k in range(1, len(norms) - 2)]
         none = [None] * len(norms)
-        printed = [*paper["tightness_percent"].get(family, none[1:]), paper["network_percent"].get(family)]
-        printed_norms = [*paper["norms"].get(family, none[1:]), None]
-        for position, name in enumerate(["input layer", *hidden, "output layer", "full network"]):
+        tightness_printed = [
+            *printed["tightness_percent"].get(family, none[1:]),
+            printed["network_percent"].get(family),
+        ]
+        norms_printed = [*printed["norms"].get(family, none[1:]), None]
+        for position, layer in enumerate(["input layer", *hidden, "output layer", "full network"]):
             rows.append(
                 {
                     "family": label(family),
-                    "layer": name,
+                    "layer": layer,
                     "tightness": round(100 * tightness[position], 2),
-                    "tightness published": printed[position],
+                    "tightness published": tightness_printed[position],
                     "norm": round(norms[position], 4),
-                    "norm published": printed_norms[position],
+                    "norm published": norms_printed[position],
                 }
             )
     return pd.DataFrame(rows)
 
 
-def classification_table(results: Sequence[Result], certified_eps: Sequence[float]) -> pd.DataFrame:
-    """Return clean, attacked and certified accuracy in percent.
+def classification_table(
+    results: Sequence[Result], certified_eps: Sequence[float], paper: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Return clean, attacked and certified accuracy in percent, a row a network.
 
-    Means over seeds. Radii are numerators over 255.
+    Means over seeds with their standard deviation, beside published values and the difference from them. Radii are
+    numerators over 255. ``budget`` says how a row's settings differ from the paper's, ``seeds`` over how many its means
+    are.
     """
     rows = []
-    for name, runs in group(results).items():
+    for runs in group(results):
+        first, printed = runs[0], published_row(paper, runs[0])
         row: dict[str, object] = {
-            "family": label(name),
-            "γ": "none" if runs[0].lipschitz["upper"] is None else f"{runs[0].gamma:g}",
-            "parameters": runs[0].description["parameters"],
-            "clean": _percent([result.clean() for result in runs]),
+            "network": label(first.family),
+            "size": first.size,
+            "γ": "none" if first.gamma is None else f"{first.gamma:g}",
         }
-        for eps in runs[0].attacked_radii():
-            row[f"AutoAttack {eps * 255:.3g}/255"] = _percent([result.robust(eps) for result in runs])
+        row |= _measured("clean", _percentages([run.clean() for run in runs]), printed.get("clean"))
+        for eps in first.attacked_radii():
+            numerator = round(255 * eps, 2)
+            values = _percentages([run.robust(eps) for run in runs])
+            row |= _measured(f"AutoAttack {numerator:g}/255", values, printed.get("robust", {}).get(numerator))
         for numerator in certified_eps:
-            row[f"certified {numerator:g}/255"] = _percent([result.certified(numerator / 255) for result in runs])
+            values = _percentages([run.certified(numerator / 255) for run in runs])
+            row |= _measured(f"certified {numerator:g}/255", values, printed.get("certified", {}).get(numerator))
+        row["parameters"] = first.parameters
+        row["parameters paper"] = printed.get("parameters")
+        if "epoch_seconds" in printed:
+            row["seconds an epoch"] = rounded([run.epoch_seconds() for run in runs], 1)
+            row["seconds an epoch paper"] = printed["epoch_seconds"]
         row["seeds"] = len(runs)
+        row["budget"] = budget(runs, paper)
         rows.append(row)
-    return pd.DataFrame(rows)
+    table = _without_empty(pd.DataFrame(rows))
+    return table.drop(columns="size") if len(set(table["size"])) == 1 else table
 
 
 def bounds_table(results: Sequence[Result]) -> pd.DataFrame:
-    """Return each family's Lipschitz bounds, from pixels, and their ratio in percent. Means over seeds."""
+    """Return each network's Lipschitz bounds, from pixels, and their ratio in percent. Means over seeds."""
     rows = []
-    for name, runs in group(results).items():
-        bounds = [result.lipschitz for result in runs]
+    for runs in group(results):
         rows.append(
             {
-                "family": label(name),
-                "lower bound (found)": _rounded([b["lower"] for b in bounds], 3),
-                "upper bound (guaranteed)": _rounded([b["upper"] for b in bounds], 3),
-                "tightness": _percent([b["tightness"] for b in bounds]),
+                "network": name(runs[0], results),
+                "lower bound (found)": rounded([run.bound("lower") for run in runs], 3),
+                "upper bound (guaranteed)": rounded([run.bound("upper") for run in runs], 3),
+                "tightness": rounded(_percentages([run.bound("tightness") for run in runs]), 1),
             }
         )
     return pd.DataFrame(rows)
+
+
+def gammas_table(results: Sequence[Result], eps: float) -> pd.DataFrame:
+    """Return robust accuracy at one radius in percent, a column a gamma, and the gamma at which it is best.
+
+    Means over seeds, for networks with a bound.
+    """
+    bounded = [result for result in results if result.gamma is not None]
+    rows: dict[tuple[str, str], dict[float, float]] = {}
+    for runs in group(bounded):
+        gamma = runs[0].gamma or 0.0
+        rows.setdefault((runs[0].family, runs[0].size), {})[gamma] = percent([run.robust(eps) for run in runs])
+    table = [
+        {"network": label(family), "size": size}
+        | {f"γ = {gamma:g}": round(value, 1) for gamma, value in row.items()}
+        | {"best γ": f"{max(row, key=lambda gamma: row[gamma]):g}"}
+        for (family, size), row in rows.items()
+    ]
+    return pd.DataFrame(table)
 
 
 def learning_curves(results: Sequence[Result]) -> pd.DataFrame:
@@ -134,7 +181,7 @@ def learning_curves(results: Sequence[Result]) -> pd.DataFrame:
     frames = []
     for result in results:
         frame = result.history[["epoch", "train_loss", "test_loss"]].assign(
-            family=label(result.family), seed=result.description["seed"]
+            family=name(result, results), seed=result.cell.seed
         )
         if "test_accuracy" in result.history:
             frame["test_error"] = 1 - result.history["test_accuracy"]
@@ -148,7 +195,7 @@ def write_table(table: pd.DataFrame, stem: Path) -> None:
     text = table.astype(object).where(table.notna(), "")
     write_text(stem.with_suffix(".csv"), table.to_csv(index=False, lineterminator="\n"))
     write_text(stem.with_suffix(".md"), text.to_markdown(index=False, disable_numparse=True) + "\n")
-    latex = text.rename(columns=lambda name: name.replace("γ", r"$\gamma$"))
+    latex = text.rename(columns=lambda column: _latex(column)).map(lambda cell: _latex(str(cell)))
     write_text(stem.with_suffix(".tex"), latex.style.hide(axis="index").to_latex(hrules=True))
 
 
@@ -158,10 +205,42 @@ def mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _rounded(values: Sequence[float | None], digits: int) -> float | None:
+def percent(values: Sequence[float | None]) -> float:
+    """Return the mean of the fractions that there are, in percent; 0 if there are none."""
+    return 100 * (mean(values) or 0.0)
+
+
+def rounded(values: Sequence[float | None], digits: int) -> float | None:
+    """Return the mean of the values that there are, rounded; None if there are none."""
     average = mean(values)
     return None if average is None else round(average, digits)
 
 
-def _percent(values: Sequence[float | None]) -> float | None:
-    return _rounded([None if value is None else 100 * value for value in values], 1)
+def _percentages(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else 100 * value for value in values]
+
+
+def _measured(column: str, values: Sequence[float | None], printed: float | None, digits: int = 1) -> dict[str, object]:
+    """Return the cells of one quantity: mean, standard deviation over seeds, published value, difference."""
+    average, known = mean(values), [value for value in values if value is not None]
+    difference = None if average is None or printed is None else round(average - printed, 1)
+    return {
+        column: None if average is None else round(average, digits),
+        f"{column} ±": round(float(np.std(known, ddof=1)), digits) if len(known) > 1 else None,
+        f"{column} paper": printed,
+        f"{column} Δ": difference,
+    }
+
+
+def _without_empty(table: pd.DataFrame) -> pd.DataFrame:
+    """Leave out columns beside the measured ones that nothing stands in."""
+    beside = [column for column in table if str(column).endswith((" ±", " paper", " Δ", "budget"))]
+    empty = [column for column in beside if table[column].isna().all() or (table[column] == "").all()]
+    return table.drop(columns=empty)
+
+
+def _latex(text: str) -> str:
+    replaced: Mapping[str, str] = {"γ": r"$\gamma$", "Δ": r"$\Delta$", "±": r"$\pm$", "_": r"\_", "%": r"\%"}
+    for symbol, command in replaced.items():
+        text = text.replace(symbol, command)
+    return text

@@ -1,12 +1,25 @@
-"""Augmentation: random, seeded, different for each image; its pieces are torchvision's operations."""
+"""Augmentation: random, seeded, different for each image; its pieces and the whole are torchvision's."""
+
+from itertools import permutations
+from math import factorial
 
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare, ks_2samp, kstest
+from torchvision import transforms
 from torchvision.transforms import functional as reference
 
+from lbdn.data import augmentation
 from lbdn.data.augmentation import AUGMENTATIONS, _blend, _crop, _grey, _shift_hue, crop_flip_jitter
 
+STEPS = {  # and torchvision's names for them
+    "_brightness": "brightness",
+    "_contrast": "contrast",
+    "_saturation": "saturation",
+    "_shift_hue": "hue",
+}
+JITTER = {"brightness": 0.1, "contrast": (0.5, 2.0), "saturation": (0.3, 2.0), "hue": 0.02}  # the paper's
 FACTORS = [0.3, 0.5, 0.9, 1.0, 1.1, 2.0]
 
 
@@ -127,3 +140,137 @@ def test_hue_and_saturation_leave_grey_images_alone():
 def test_none_is_the_name_of_no_augmentation():
     assert AUGMENTATIONS["none"] is None
     assert AUGMENTATIONS["crop-flip-jitter"] is crop_flip_jitter
+
+
+# the order of the steps, and the whole
+
+
+@pytest.mark.parametrize(("channels", "expected"), [(1, 2 * 3), (3, 2 * 3 * 5 * 7), (4, 2 * 3)])
+def test_every_image_gets_each_step_exactly_once(monkeypatch, channels, expected):
+    for name, prime in zip(STEPS, (2, 3, 5, 7), strict=True):
+        monkeypatch.setattr(augmentation, name, lambda images, ratio, prime=prime: prime * images)
+    for n in (1, 2, 100):  # of one image, most steps at a place get none
+        assert (crop_flip_jitter(torch.ones(n, channels, 8, 8), generator()) == expected).all()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_order_of_the_steps_comes_up_equally_often_within_one_batch(monkeypatch, channels):
+    strengths = dict(list(zip(STEPS, (1.5, 2.0, 2.0, 0.1), strict=True))[: 2 if channels == 1 else 4])
+    for name, strength in strengths.items():
+        step = getattr(augmentation, name)
+        fixed = lambda images, ratio, step=step, strength=strength: step(images, torch.full_like(ratio, strength))  # noqa: E731
+        monkeypatch.setattr(augmentation, name, fixed)
+    monkeypatch.setattr(augmentation, "_crop", lambda images, *_: images)
+    half = pictures(1, channels, 8)
+    image = torch.cat([half, half.flip(-1)], dim=-1)  # the same if flipped
+    outcomes = []
+    for order in permutations(strengths):
+        outcome = image
+        for name in order:
+            outcome = getattr(reference, f"adjust_{STEPS[name]}")(outcome, strengths[name])
+        outcomes.append(outcome.flatten())
+    outcomes = torch.stack(outcomes)
+    apart = torch.cdist(outcomes, outcomes, p=torch.inf) + torch.eye(len(outcomes))
+    assert apart.min() > 0.01  # so that a result tells the order
+
+    n = 100 * factorial(len(strengths))
+    results = crop_flip_jitter(image.expand(n, -1, -1, -1), generator())
+    distances, orders = torch.cdist(results.flatten(1), outcomes, p=torch.inf).min(dim=1)
+    assert distances.max() < 1e-4
+    assert chisquare(np.bincount(orders, minlength=len(outcomes))).pvalue > 1e-4
+
+
+def test_factors_are_drawn_for_each_image_evenly_from_the_ranges_of_torchvisions_jitter(monkeypatch):
+    drawn = {name: [] for name in STEPS}
+    for name in STEPS:
+        monkeypatch.setattr(
+            augmentation, name, lambda images, ratio, name=name: (drawn[name].append(ratio.flatten()), images)[1]
+        )
+    crop_flip_jitter(torch.zeros(1000, 3, 8, 8), generator())
+    jitter = transforms.ColorJitter(**JITTER)
+    for name, parts in drawn.items():
+        factors, (low, high) = torch.cat(parts).double().numpy(), getattr(jitter, STEPS[name])
+        assert len(np.unique(factors)) > 990
+        assert low <= factors.min()
+        assert factors.max() <= high
+        assert kstest(factors, "uniform", (low, high - low)).pvalue > 1e-4
+        assert kstest(factors, "uniform", (low, 0.8 * (high - low))).pvalue < 1e-4
+
+
+DRAWS = 600
+
+
+@pytest.fixture(scope="module")
+def picture():
+    coarse = torch.rand(1, 3, 5, 5, generator=generator(3))
+    smooth = torch.nn.functional.interpolate(coarse, size=(32, 32), mode="bicubic")
+    return reference.to_pil_image(smooth[0].clamp(0, 1))
+
+
+@pytest.fixture(scope="module")
+def ours(picture):
+    return crop_flip_jitter(reference.to_tensor(picture).expand(DRAWS, -1, -1, -1), generator())
+
+
+def torchvisions(picture, *, padding_mode="reflect", padding=4, flip=0.5, one_order=False, **changes):
+    jitter = JITTER | changes
+    kinds = [transforms.ColorJitter(**{name: value}) for name, value in jitter.items()]
+    pipeline = transforms.Compose(
+        [
+            transforms.RandomCrop(32, padding=padding, padding_mode=padding_mode),
+            transforms.RandomHorizontalFlip(flip),
+            transforms.Compose(kinds[::-1]) if one_order else transforms.ColorJitter(**jitter),
+        ]
+    )
+    return torch.stack([reference.to_tensor(pipeline(picture)) for _ in range(DRAWS)])
+
+
+def statistics(images: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return a number an image from each of several points of view."""
+    red, green, blue = images.mean(dim=(2, 3)).T
+    colour = (images.amax(dim=1) - images.amin(dim=1)).mean(dim=(1, 2))
+    contrast = images.std(dim=(1, 2, 3))
+    return {
+        "brightness": images.mean(dim=(1, 2, 3)),
+        "contrast": contrast,
+        "largest": images.amax(dim=(1, 2, 3)),
+        "saturation": colour / contrast,
+        "hue": torch.atan2(3**0.5 * (green - blue), 2 * red - green - blue),
+        "left against right": images[..., :16].mean(dim=(1, 2, 3)) - images[..., 16:].mean(dim=(1, 2, 3)),
+        "top against bottom": images[..., :16, :].mean(dim=(1, 2, 3)) - images[..., 16:, :].mean(dim=(1, 2, 3)),
+        "a corner": images[:, 0, 0, 0],
+        "the middle": images[:, 1, 16, 16],
+        "an edge": images[:, 2, 20, 31],
+    }
+
+
+def differing(images: torch.Tensor, others: torch.Tensor) -> list[str]:
+    """Return which statistics' distributions differ, by the two-sample Kolmogorov-Smirnov test."""
+    pairs = zip(statistics(images).items(), statistics(others).values(), strict=True)
+    return [name for (name, one), other in pairs if ks_2samp(one.numpy(), other.numpy()).pvalue < 1e-4]
+
+
+def test_the_whole_is_torchvisions_pipeline_on_pillow_images_in_distribution(picture, ours):
+    theirs = torchvisions(picture)
+    assert differing(ours, theirs) == []
+    error = ((ours.var(dim=0) + theirs.var(dim=0)) / DRAWS).sqrt()
+    rounding = 2 / 255  # Pillow cuts off to 8 bits after each step
+    assert ((ours.mean(dim=0) - theirs.mean(dim=0)).abs() < 4.5 * error + rounding).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "telltale"),
+    [
+        ({"brightness": 0.3}, "brightness"),
+        ({"contrast": (0.5, 1.25)}, "contrast"),
+        ({"saturation": (0.3, 1.4)}, "saturation"),
+        ({"hue": 0.08}, "hue"),
+        ({"padding_mode": "constant"}, "a corner"),
+        ({"padding": 1}, "the middle"),
+        ({"flip": 0.0}, "left against right"),
+        ({"one_order": True}, "largest"),
+    ],
+    ids=str,
+)
+def test_another_pipeline_is_not_the_same_in_distribution(picture, ours, change, telltale):
+    assert telltale in differing(ours, torchvisions(picture, **change))

@@ -57,6 +57,10 @@ def test_regression_data_have_outputs_and_no_classes(tmp_path):
         ({"test_inputs": np.zeros((4, 3, 4, 5))}, "uint8.*float64"),
         ({"train_targets": np.array([0, 1, 2, 0, 1, 3, 0])}, r"train half lie in \[0, 3\].*3 classes"),
         ({"test_targets": np.array([0, -1, 2, 0])}, r"test half lie in \[-1, 2\]"),
+        (
+            {"train_targets": np.array([0, 1, 1, 0, 1, 1, 0])},
+            r"test half has class 'ç', of which the train half has none",
+        ),
     ],
 )
 def test_data_that_contradict_themselves_are_refused_and_not_written(tmp_path, source, changes, message):
@@ -66,12 +70,17 @@ def test_data_that_contradict_themselves_are_refused_and_not_written(tmp_path, s
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_class_of_the_training_half_that_is_not_tested_is_no_error(tmp_path, source):
+    source["dataset"] = images(test_targets=np.array([0, 1, 1, 0]))
+    assert prepare("any", {}, tmp_path).outputs == 3
+
+
 def test_an_unknown_source_is_an_error_that_lists_the_known_ones(tmp_path):
     with pytest.raises(ValueError, match=r"'nonsense'.*digits.*square-wave.*torchvision"):
         prepare("nonsense", {}, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["square-wave", "digits", "torchvision", "folder"])
+@pytest.mark.parametrize("name", ["square-wave", "digits", "torchvision", "folder", "tiny-imagenet"])
 def test_an_unknown_option_is_an_error_that_names_source_and_option(tmp_path, name):
     with pytest.raises(ValueError, match=rf"'{name}' doesn't take the options.*speed"):
         prepare(name, {"speed": 1}, tmp_path)
@@ -175,3 +184,84 @@ def test_a_subset_may_be_everything_but_not_more():
     assert np.array_equal(balanced_subset(LABELS, 400, seed=1), np.arange(400))
     with pytest.raises(ValueError, match=r"401.*400"):
         balanced_subset(LABELS, 401, seed=1)
+
+
+CLASSES = 3
+
+
+def numbered(train: int = 50, test: int = 40) -> Dataset:
+    """Images of unbalanced classes whose pixels say which half they are of, which image they are, and its class."""
+    rng = np.random.default_rng(5)
+    arrays = {}
+    for half, (name, count) in enumerate({"train": train, "test": test}.items()):
+        labels = np.concatenate([np.arange(CLASSES), rng.choice(CLASSES, size=count - CLASSES, p=[0.6, 0.2, 0.2])])
+        pixels = np.stack([np.full(count, half), np.arange(count), labels], axis=1)
+        arrays |= {f"{name}_inputs": pixels.astype(np.uint8)[:, :, None, None], f"{name}_targets": labels}
+    return images(**arrays)
+
+
+def numbers(dataset: Dataset, half: str) -> list[int]:
+    """Return which images of a half of ``numbered()`` a data set has, once each has turned out to have its label."""
+    found = getattr(dataset, f"{half}_inputs")[:, :, 0, 0]
+    assert (found[:, 0] == ("train", "test").index(half)).all()
+    np.testing.assert_array_equal(found[:, 2], getattr(dataset, f"{half}_targets"))
+    return found[:, 1].tolist()
+
+
+@pytest.mark.parametrize(("half", "other"), [("train", "test"), ("test", "train")])
+@pytest.mark.parametrize("count", [3, 10, 17])
+def test_a_subset_of_one_half_is_balanced_and_leaves_the_other_whole(tmp_path, source, half, other, count):
+    source["dataset"] = original = numbered()
+    prepare("any", {}, tmp_path, **{f"{half}_images": count})
+    loaded = load_dataset(tmp_path)
+    assert len(set(numbers(loaded, half))) == count
+    shares = np.bincount(getattr(loaded, f"{half}_targets"), minlength=CLASSES)
+    assert shares.max() - shares.min() <= 1
+    assert numbers(loaded, other) == numbers(original, other)
+    first = np.bincount(getattr(original, f"{half}_targets")[:count], minlength=CLASSES)
+    assert count == 3 or first.max() - first.min() > 1  # which the first images aren't
+
+
+def test_the_subset_seed_determines_which_images_are_kept(tmp_path, source):
+    source["dataset"] = numbered()
+    counts = {"train_images": 12, "test_images": 9}
+    first, again, other = (prepare("any", {}, tmp_path, **counts, subset_seed=seed) for seed in (3, 3, 4))
+    assert (first.digest(), first.provenance) == (again.digest(), again.provenance)
+    for half in ("train", "test"):
+        assert numbers(first, half) != numbers(other, half)
+    default = prepare("any", {}, tmp_path, **counts)
+    assert default.digest() == prepare("any", {}, tmp_path, **counts, subset_seed=0).digest()
+
+
+@pytest.mark.parametrize(
+    ("counts", "recorded"),
+    [
+        ({}, {}),
+        ({"train_images": 5}, {"train_images": 5, "subset_seed": 7}),
+        ({"test_images": 4}, {"test_images": 4, "subset_seed": 7}),
+        ({"train_images": 50, "test_images": 40}, {"train_images": 50, "test_images": 40, "subset_seed": 7}),
+    ],
+)
+def test_a_subset_is_recorded_beside_what_the_source_says(tmp_path, source, counts, recorded):
+    source["dataset"] = original = numbered()
+    prepare("any", {}, tmp_path, **counts, subset_seed=7)
+    loaded = load_dataset(tmp_path)
+    assert loaded.provenance == original.provenance | recorded
+    assert original.provenance == images().provenance
+    assert (loaded.digest() == original.digest()) == (counts in ({}, {"train_images": 50, "test_images": 40}))
+
+
+@pytest.mark.parametrize("half", ["train", "test"])
+@pytest.mark.parametrize("count", [0, -1, 51])
+def test_a_subset_of_no_images_or_of_more_than_there_are_is_refused_and_not_written(tmp_path, source, half, count):
+    source["dataset"] = numbered(50, 50)
+    with pytest.raises(ValueError, match=rf"{half}_images takes 1 to 50 images.*got {count}"):
+        prepare("any", {}, tmp_path, **{f"{half}_images": count})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("half", ["train", "test"])
+def test_a_subset_of_regression_data_is_refused_since_they_have_no_classes(tmp_path, half):
+    with pytest.raises(ValueError, match=rf"{half}_images takes .* images with labels, got 2"):
+        prepare("square-wave", {"train_samples": 9, "test_samples": 5}, tmp_path, **{f"{half}_images": 2})
+    assert list(tmp_path.iterdir()) == []

@@ -4,23 +4,26 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lbdn.report import figures, tables
-from lbdn.report.results import Result, differences, load_results, published
-from lbdn.report.sections import classification_section, write_section
+from lbdn.networks import build_network
+from lbdn.report import look, tables
+from lbdn.report.results import Cell, Grid, Result, budget, load_results, published, published_row
+from lbdn.report.sections import classification_section, make_section, write_section
 
 EPS = 72 / 255
 
 
-def result(family: str = "sandwich", gamma: float = 1.0, seed: int = 1, tightness: float | None = 0.9) -> Result:
-    bounded = tightness is not None
+def result(
+    family: str = "sandwich", gamma: float | None = 1.0, seed: int = 1, tightness: float = 0.9, size: str = "tiny"
+) -> Result:
     rows = pd.DataFrame({"image": [0, 1, 2, 3], "label": [0, 1, 1, 0], "prediction": [0, 1, 1, 1]})
     return Result(
         description={
             "family": family,
             "gamma": gamma,
             "seed": seed,
-            "size": "tiny",
+            "size": size,
             "dataset": "digits",
+            "samples": {"train": 100, "test": 4},
             "parameters": 1234,
             "network": {"architecture": "mlp"},
             "training": {"epochs": 2},
@@ -28,14 +31,25 @@ def result(family: str = "sandwich", gamma: float = 1.0, seed: int = 1, tightnes
         history=pd.DataFrame(
             {"epoch": [1, 2], "train_loss": [2.0, 1.0], "test_loss": [2.0, 1.5], "test_accuracy": [0.5, 0.75]}
         ),
-        lipschitz={"lower": 0.9, "upper": 1.0 if bounded else None, "tightness": tightness, "spectral_product": None},
-        certify=rows.assign(radius=[0.5, 0.2, 0.0, 0.0] if bounded else [float("nan")] * 4),
+        lipschitz={
+            "lower": 0.9,
+            "upper": None if gamma is None else 1.0,
+            "tightness": None if gamma is None else tightness,
+            "spectral_product": None,
+        },
+        certify=rows.assign(radius=[float("nan")] * 4 if gamma is None else [0.5, 0.2, 0.0, 0.0]),
         attack=rows.head(3).assign(**{f"robust@{EPS:.6g}": [1, 1, 0]}),
+        provenance={},
     )
 
 
+def trained_only(family: str = "sandwich", **place) -> Result:
+    complete = result(family, **place)
+    return Result(complete.description, complete.history, None, None, None, {})
+
+
 def test_accuracies_come_from_the_rows():
-    row = tables.classification_table([result()], [36, 72]).iloc[0]
+    row = tables.classification_table([result()], [36, 72], {}).iloc[0]
     assert row["clean"] == 75.0
     assert row["AutoAttack 72/255"] == 66.7
     assert row["certified 36/255"] == 50.0
@@ -49,9 +63,14 @@ def test_certificates_can_be_read_for_the_attacked_images_alone():
     assert subject.on_attacked_images().certified(EPS) <= subject.robust(EPS)
 
 
+def test_without_a_certify_stage_clean_accuracy_is_that_of_the_last_epoch():
+    assert trained_only().clean() == result().clean() == 0.75
+    assert trained_only().certified(0.1) is None
+
+
 def test_a_family_without_a_bound_is_certified_nowhere_and_has_no_upper_bound():
-    unbounded = [result("plain", tightness=None)]
-    row = tables.classification_table(unbounded, [36]).iloc[0]
+    unbounded = [result("plain", gamma=None)]
+    row = tables.classification_table(unbounded, [36], {}).iloc[0]
     assert row["γ"] == "none"
     assert row["certified 36/255"] is None
     assert tables.bounds_table(unbounded).iloc[0]["upper bound (guaranteed)"] is None
@@ -59,17 +78,53 @@ def test_a_family_without_a_bound_is_certified_nowhere_and_has_no_upper_bound():
 
 def test_tables_average_over_seeds_and_count_them():
     both = [result(seed=1, tightness=0.8), result(seed=2, tightness=0.9)]
-    row = tables.tightness_table(both, "as published").iloc[0]
+    row = tables.tightness_table(both, published("toy")).iloc[0]
     assert row["γ = 1"] == 85.0
+    assert row["γ = 1 ±"] == pytest.approx(7.07)
     assert row["γ = 1 paper"] == 99.9
     assert row["γ = 1 Δ"] == -14.9
     assert row["seeds"] == 2
 
 
+def test_one_seed_has_no_spread():
+    assert not [name for name in tables.classification_table([result()], [36], {}) if name.endswith("±")]
+
+
+def test_published_values_and_differences_stand_beside_measured_ones():
+    paper = published("cifar100-sizes")
+    table = tables.classification_table([result(gamma=2.0, size="small"), result("mine", gamma=2.0)], [], paper)
+    row = table.iloc[0]
+    assert (row["clean paper"], row["clean Δ"]) == (54.2, 20.8)
+    assert (row["AutoAttack 72/255 paper"], row["AutoAttack 72/255 Δ"]) == (35.5, 31.2)
+    assert (row["parameters paper"], row["seconds an epoch paper"]) == ("3M", 19)
+    assert pd.isna(table.iloc[1]["clean paper"])
+    assert published_row(paper, result(gamma=4.0, size="small")) == {}
+
+
+def test_rows_at_another_budget_are_marked_with_it():
+    row = tables.classification_table([result(size="small")], [], published("cifar100-sizes")).iloc[0]
+    assert row["budget"] == (
+        "epochs 2 (paper 100), training samples 100 (paper 50000), test samples 4 (paper 10000), "
+        "attacked images 3 (paper 10000), seeds 1 (paper 3)"
+    )
+    paper = {"settings": {"epochs": 2, "train": 100, "attacked": 3, "seeds": 1}}
+    assert budget([result()], paper) == "as published"
+    assert "budget" not in tables.classification_table([result()], [], {})
+
+
 def test_a_family_that_the_paper_lacks_has_no_published_value():
-    row = tables.tightness_table([result("mine")], "as published").iloc[0]
+    row = tables.tightness_table([result("mine")], published("toy")).iloc[0]
     assert row["family"] == "mine"
-    assert row["γ = 1 paper"] is None
+    assert "γ = 1 paper" not in row
+
+
+def test_the_best_gamma_is_the_one_of_the_highest_robust_accuracy():
+    better = result(gamma=4.0)
+    better.attack[f"robust@{EPS:.6g}"] = 1
+    table = tables.gammas_table([result(gamma=2.0), better, result("plain", gamma=None)], EPS)
+    assert table.to_dict("records") == [
+        {"network": "Sandwich", "size": "tiny", "γ = 2": 66.7, "γ = 4": 100.0, "best γ": "4"}
+    ]
 
 
 def test_the_papers_table_of_tightness_is_whole():
@@ -80,41 +135,104 @@ def test_the_papers_table_of_tightness_is_whole():
     assert all(len(row) == 10 for key in ("tightness_percent", "norms") for row in layers[key].values())
 
 
-def test_settings_that_differ_from_the_papers_are_named():
-    paper = {k: v for k, v in published("toy")["settings"].items() if k != "place"}
-    assert differences({k: str(v) for k, v in paper.items()}, "toy") == "as published"
-    assert differences(paper | {"training.epochs": 20}, "toy") == "epochs 20 (paper 200)"
+@pytest.mark.parametrize(
+    ("experiment", "architecture", "shape", "outputs", "count"),
+    [
+        ("cifar100-sizes", "kwlarge", (3, 32, 32), 100, 12),
+        ("tiny-imagenet-sizes", "kwlarge", (3, 64, 64), 200, 8),
+        ("cifar100-certified", "deep", (3, 32, 32), 100, 3),
+        ("tiny-imagenet-certified", "deep", (3, 64, 64), 200, 3),
+    ],
+)
+def test_every_published_network_has_about_the_parameters_that_the_table_prints(
+    experiment, architecture, shape, outputs, count
+):
+    import torch
+
+    networks = published(experiment)["networks"]
+    assert len(networks) == count
+    for row in networks:
+        with torch.device("meta"):
+            network = build_network(architecture, row["family"], size=row["size"], input_shape=shape, outputs=outputs)
+        counted = sum(p.numel() for p in network.parameters())
+        printed = float(row["parameters"][:-1]) * {"M": 1e6, "B": 1e9}[row["parameters"][-1]]
+        assert counted == pytest.approx(printed, rel=0.06)
+        robust = list((row.get("robust") or row["certified"]).values())
+        assert row["clean"] > robust[0] > robust[1] > robust[2]
 
 
 def test_tables_are_written_in_three_forms_without_nan(tmp_path):
-    table = tables.classification_table([result(), result("plain", tightness=None)], [36])
+    table = tables.classification_table([result(), result("plain", gamma=None)], [36], {})
     tables.write_table(table, tmp_path / "accuracy")
-    for suffix, mark in ((".csv", "family,γ"), (".md", "| family"), (".tex", r"\toprule")):
+    for suffix, mark in ((".csv", "network,γ"), (".md", "| network"), (".tex", r"\toprule")):
         text = (tmp_path / f"accuracy{suffix}").read_text()
         assert mark in text
         assert "nan" not in text.lower()
-    assert r"$\gamma$" in (tmp_path / "accuracy.tex").read_text()
+    latex = (tmp_path / "accuracy.tex").read_text()
+    assert r"$\gamma$" in latex
+    assert " 66.7 " in latex
 
 
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_figures_take_any_number_of_seeds_and_unknown_families(tmp_path, seeds):
-    results = [result(family, seed=seed) for family in ("sandwich", "mine") for seed in range(seeds)]
-    results.append(result("plain", tightness=None))
-    with figures.look():
-        section = classification_section(results, [36, 72])
-        write_section(section, "study", tmp_path)
+PLAIN = result("plain", gamma=None)
+KINDS = {
+    "one network a family": ([result(), result("mine"), PLAIN], {"accuracy-by-radius", "accuracy-by-lipschitz"}),
+    "several gammas": (
+        [PLAIN, *(result(f, gamma=g) for f in ("aol", "mine") for g in (0.5, 2.0))],
+        {"accuracy-by-gamma", "accuracy-by-lipschitz", "accuracy-by-radius"},
+    ),
+    "several sizes and seeds": (
+        [trained_only(f, size=s, seed=n) for f in ("sll", "sandwich") for s in ("small", "large") for n in (1, 2)],
+        {"accuracy-by-size", "learning-curves"},
+    ),
+    "curves alone": ([trained_only(f, seed=n) for f in ("plain", "aol") for n in range(5)], {"learning-curves"}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_section_has_the_figures_that_its_results_allow(tmp_path, kind):
+    results, expected = KINDS[kind]
+    grid = Grid([run.cell for run in results], [36, 72], "cifar100-gammas" if "gammas" in kind else "none")
+    with look.look():
+        section = make_section("mine", grid, results)
+        write_section(section, "mine", tmp_path)
+    assert expected <= set(section.figures)
+    assert ("accuracy-by-size" in section.figures) == ("sizes" in kind)
     for name in section.figures:
-        assert (tmp_path / f"figures/study/{name}.png").stat().st_size > 1000
-        assert "<svg" in (tmp_path / f"figures/study/{name}.svg").read_text()
+        assert (tmp_path / f"figures/mine/{name}.png").stat().st_size > 1000
+        assert "<svg" in (tmp_path / f"figures/mine/{name}.svg").read_text()
+    assert json.loads((tmp_path / "metrics/mine.json").read_text()) == {"mine": section.metrics}
 
 
-def test_the_headline_metrics_are_a_handful_a_family():
-    with figures.look():
-        metrics = classification_section([result(), result("plain", tightness=None)], [36, 72]).metrics
+def test_more_panels_than_anyone_reads_are_not_drawn():
+    many = [trained_only("aol", gamma=g, size=s) for g in (1.0, 2.0, 4.0, 8.0) for s in ("small", "large")]
+    with look.look():
+        assert set(make_section("mine", Grid([], [], "none"), many).figures) == set()
+
+
+def test_networks_without_a_bound_stand_in_every_panel_of_their_size():
+    shown = look.panels([PLAIN, result(gamma=1.0), result(gamma=2.0)])
+    assert {title: [run.family for run in runs] for title, runs in shown.items()} == {
+        "γ = 1": ["plain", "sandwich"],
+        "γ = 2": ["plain", "sandwich"],
+    }
+    assert list(look.panels([PLAIN])) == [""]
+
+
+def test_an_experiment_that_is_off_has_an_empty_section(tmp_path):
+    write_section(make_section("cifar10", Grid([], [36], "cifar10"), []), "cifar10", tmp_path)
+    assert (tmp_path / "figures/cifar10").is_dir()
+    assert json.loads((tmp_path / "tables/cifar10/section.json").read_text())["tables"] == {}
+
+
+def test_the_headline_metrics_are_a_handful_a_network():
+    with look.look():
+        metrics = classification_section("", [result(), PLAIN], [36, 72], {}).metrics
+        several = classification_section("", [result(gamma=1.0), result(gamma=2.5)], [72], {}).metrics
     assert metrics == {
         "sandwich": {"clean": 0.75, "robust_72": 0.6667, "certified_72": 0.25, "tightness": 0.9},
         "plain": {"clean": 0.75, "robust_72": 0.6667},
     }
+    assert set(several) == {"sandwich-gamma1", "sandwich-gamma2.5"}
 
 
 def write_run(folder: Path, family: str, seed: int) -> None:
@@ -125,11 +243,26 @@ def write_run(folder: Path, family: str, seed: int) -> None:
     content.history.to_csv(folder / "history.csv", index=False)
 
 
+def write_grid(folder: Path, *families: str) -> None:
+    cells = [[family, "tiny", 1.0, 1] for family in families]
+    (folder / "grid.json").write_text(json.dumps({"cells": cells, "certify_radii_255": [36], "published": "x"}))
+
+
 def test_only_the_cells_of_the_grid_are_read_and_missing_ones_are_named(tmp_path):
     write_run(tmp_path / "a", "aol", 1)
     write_run(tmp_path / "b", "sandwich", 1)
     write_run(tmp_path / "old", "sandwich", 99)
-    grid = {"families": ["sandwich", "aol"], "sizes": ["tiny"], "gammas": [1], "seeds": [1]}
-    assert [r.family for r in load_results(tmp_path, **grid)] == ["sandwich", "aol"]
-    with pytest.raises(FileNotFoundError, match=r"'sll', 'tiny', 1\.0, 1"):
-        load_results(tmp_path, **(grid | {"families": ["sll"]}))
+    write_grid(tmp_path, "sandwich", "aol")
+    grid, results = load_results(tmp_path)
+    assert (
+        grid.cells == [run.cell for run in results] == [Cell("sandwich", "tiny", 1.0, 1), Cell("aol", "tiny", 1.0, 1)]
+    )
+    assert results[0].attack is None
+    write_grid(tmp_path, "sll")
+    with pytest.raises(FileNotFoundError, match=r"family='sll', size='tiny', gamma=1\.0, seed=1"):
+        load_results(tmp_path)
+
+
+def test_a_folder_without_a_grid_says_what_to_run(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no grid\.json in .*dvc repro"):
+        load_results(tmp_path)

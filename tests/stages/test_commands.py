@@ -16,6 +16,7 @@ import stages.families
 import stages.lipschitz
 import stages.page
 import stages.parts
+import stages.plan
 import stages.prepare
 import stages.report
 import stages.train
@@ -115,6 +116,7 @@ def rows(path: Path) -> list[dict[str, str]]:
     [
         stages.prepare,
         stages.families,
+        stages.plan,
         stages.train,
         stages.lipschitz,
         stages.attack,
@@ -135,14 +137,15 @@ def test_a_run_goes_from_training_to_the_report_page(quick_attacks):
     assert len(certified) == 360
     assert any(float(row["radius"]) > 0 for row in certified)
     assert all(row["radius"] == "" for row in rows(evaluate("plain") / "certify.csv"))
+    succeed(stages.plan)
     for experiment in ("toy", "study"):
         succeed(stages.report, experiment)
-    succeed(stages.page, "toy", "study")
+    succeed(stages.page, "toy", "study", "never-run")
 
     page = Path("reports/report.html").read_text()
-    assert page.count('<img src="data:image/svg+xml;base64,') == 5
+    assert page.count('<img src="data:image/svg+xml;base64,') == 6
     assert "http://" not in page.replace("http://www.w3.org", "")
-    metrics = json.loads(Path("reports/metrics.json").read_text())
+    metrics = json.loads(Path("reports/metrics/study.json").read_text())
     assert set(metrics["study"]["orthogonal"]) == {"clean", "robust_72", "certified_72", "tightness"}
     assert "certified_72" not in metrics["study"]["plain"]
     assert "epochs 2 (paper 200)" in Path("reports/tables/toy/tightness.md").read_text()
@@ -176,7 +179,6 @@ def test_radii_are_margins_over_root_two_times_the_bound_from_pixels(quick_attac
         ({"attack": {"images": 361, "radii_255": [36], "batch_size": 3, "seed": 0}}, "attack.images takes 1 to 360"),
         ({"training": TRAINING | {"loss": {"name": "mse"}}}, "loss 'mse' doesn't fit targets that are labels"),
         ({"dataset": "square-wave"}, "square-wave has no classes"),
-        ({"families": []}, "study.families: List should have at least 1 item"),
         ({"architecture": "resnet"}, "no 'resnet' among the architectures; there are deep, kwlarge, mlp, toy"),
     ],
 )
@@ -204,9 +206,25 @@ def test_the_number_of_cores_does_not_change_the_weights(monkeypatch):
     assert Path("threads-1/weights.pt").read_bytes() == Path("threads-2/weights.pt").read_bytes()
 
 
+def test_an_experiment_that_is_off_needs_no_data_and_gives_an_empty_report(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS | {"study": PARAMS["study"] | {"seeds": []}}))
+    succeed(stages.plan)
+    assert Path("data/needed/digits.json").read_text() == "false\n"
+    assert Path("data/needed/square-wave.json").read_text() == "true\n"
+    assert "no experiment that is on uses it" in succeed(stages.prepare, "digits", "--if-needed").output
+    assert not list(Path("data/prepared/digits").iterdir())
+    succeed(stages.prepare, "digits")
+    assert list(Path("data/prepared/digits").iterdir())
+    succeed(stages.report, "study")
+    succeed(stages.page, "study")
+    assert "<section" not in Path("reports/report.html").read_text()
+
+
 def test_reports_and_tables_are_the_same_bytes_when_made_again(quick_attacks):
     for family in ("plain", "orthogonal"):
         evaluate(family)
+    succeed(stages.plan)
     for folder in ("first", "second"):
         succeed(stages.report, "study", "--reports", folder)
     files = [path.relative_to("first") for path in Path("first").rglob("*.*")]
@@ -225,6 +243,7 @@ def test_a_cell_runs_by_itself_and_does_not_repeat_what_is_finished(quick_attack
     Path("cell/certify.csv").unlink()
     assert succeed(stages.cell, *arguments, "--device", "cpu").output.startswith("certify.csv")
     assert set(json.loads(Path("cell/provenance.json").read_text())) == {
+        "epoch",
         "run.json",
         "lipschitz.json",
         "certify.csv",
@@ -266,6 +285,7 @@ def test_a_family_an_architecture_and_a_source_of_another_package_go_through_the
         cell = ("--family", family, "--size", "small", "--gamma", 1, "--seed", 5, "--device", "cpu")
         succeed(stages.train, "toy", folder, *cell)
         succeed(stages.lipschitz, folder, "--device", "cpu")
+    succeed(stages.plan)
     succeed(stages.report, "toy")
     assert "mixed" in Path("reports/tables/toy/tightness.md").read_text()
 
@@ -290,7 +310,17 @@ def test_a_family_an_architecture_and_a_source_of_another_package_go_through_the
             "no 'bcop' among the families; there are aol, orthogonal, plain, sandwich, sll",
         ),
         (stages.lipschitz, ["nowhere"], "no run.json in nowhere"),
-        (stages.report, ["study", "--runs", "empty"], "no finished run in empty"),
+        (stages.report, ["study", "--runs", "empty"], "no grid.json in empty/study"),
+        (
+            stages.train,
+            ["study", "x", "--family", "aol", "--size", "small", "--gamma", "none", "--seed", 1],
+            "gamma takes a positive, finite number, got None",
+        ),
+        (
+            stages.train,
+            ["study", "x", "--family", "aol", "--size", "small", "--gamma", "big", "--seed", 1],
+            "takes a number, or none for an unconstrained network, got 'big'",
+        ),
         (stages.lipschitz, ["x", "--device", "abacus"], "'abacus' is not a device"),
     ],
 )

@@ -1,0 +1,112 @@
+"""The look of the report's figures: colours and marks that tell families apart, also in black and white; panels."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import seaborn as sns
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lbdn.files import whole
+from lbdn.report.results import Result
+from lbdn.report.tables import label
+
+ORDER = ["sandwich", "sll", "orthogonal", "aol", "plain"]
+MARKERS = ["X", "s", "o", "P", "D", "^", "v", "<", ">"]
+DASHES = ["-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), "--", "-.", ":", (0, (8, 2))]
+LOOK: dict[str, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "svg.hashsalt": "lbdn",  # the same figure gives the same file
+    "svg.fonttype": "path",
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+    "savefig.bbox": "tight",
+}
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """Set the look of the report's figures within a block."""
+    with mpl.rc_context(), sns.axes_style("whitegrid"):
+        mpl.use("Agg")
+        mpl.rcParams.update(LOOK)  # type: ignore[arg-type]
+        yield
+
+
+def write_figure(figure: Figure, stem: Path) -> None:
+    """Write a figure as SVG and PNG, beside each other, and close it."""
+    for suffix, metadata in ((".svg", {"Date": None}), (".png", {"Software": None})):
+        with whole(stem.with_suffix(suffix)) as temporary:
+            figure.savefig(temporary, format=suffix[1:], metadata=metadata)
+    plt.close(figure)
+
+
+def panels(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return the results of each size and gamma by title; networks without a bound are in every panel of their size."""
+    bounded = [result for result in results if result.gamma is not None]
+    keys = dict.fromkeys((result.size, result.gamma) for result in bounded or results)
+    sizes, gammas = {size for size, _ in keys}, {gamma for _, gamma in keys}
+    titled: dict[str, list[Result]] = {}
+    for size, gamma in keys:
+        parts = [size] if len(sizes) > 1 else []
+        parts += [f"γ = {gamma:g}"] if len(gammas) > 1 and gamma is not None else []
+        titled[", ".join(parts)] = [r for r in results if r.size == size and r.gamma in (gamma, None)]
+    return titled
+
+
+def axes_of(titles: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    """Return a figure of panels with shared axes, two in a row, and its panels."""
+    columns = min(len(titles), 2)
+    rows = -(-len(titles) // columns)
+    size = (5.2, 3.2) if columns == 1 else (5.8, 1.9 * rows + 0.5)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    for axis, title in zip(axes.flat, titles, strict=False):
+        axis.set_title(title)
+    for axis in axes.flat[len(titles) :]:
+        axis.set_visible(False)
+        axes[-2, 1].tick_params(labelbottom=True)
+    return figure, list(axes.flat[: len(titles)])
+
+
+def legend(figure: Figure, handles: Sequence[Artist]) -> None:
+    """Put a legend to the right of a figure."""
+    figure.legend(handles=handles, loc="outside right center", frameon=False)
+
+
+def family_handles(
+    results: Sequence[Result], style: Callable[[str], Mapping[str, Any]], **changes: Any
+) -> list[Artist]:
+    """Return a legend's entries for the families of results, each in its style."""
+    families = dict.fromkeys(result.family for result in results)
+    return [plt.Line2D([], [], label=label(family), **{**style(family), **changes}) for family in families]
+
+
+def mark(family: str) -> dict[str, Any]:
+    """Return the marker of a family."""
+    return {"color": color(family), "marker": MARKERS[rank(family)], "markersize": 6}
+
+
+def line(family: str) -> dict[str, Any]:
+    """Return the line of a family."""
+    return {"color": color(family), "linestyle": DASHES[rank(family)]}
+
+
+def rank(family: str) -> int:
+    """Return the place of a family among colours, markers and dashes; of an unknown one, by its name."""
+    known = {spelling: i for i, key in enumerate(ORDER) for spelling in (key, label(key))}
+    return known.get(family, len(ORDER) + sum(map(ord, family)) % (len(MARKERS) - len(ORDER)))
+
+
+def color(family: str) -> tuple[float, float, float]:
+    """Return the colour of a family."""
+    return sns.color_palette("colorblind", 10)[[0, 1, 2, 4, 7, 3, 5, 8, 9][rank(family)]]
