@@ -1,4 +1,4 @@
-# make study   set everything up, run the study, say where its report is
+# make study   set everything up, run the study on embedded data, say where its report is
 # make test    set everything up, run the tests
 # make ui      the MLflow pages of all runs, on this machine
 # make compare the experiments of `dvc exp run`, a row each
@@ -11,14 +11,17 @@ MLFLOW_TRACKING_URI ?= sqlite:///$(CURDIR)/mlflow.db
 
 .PHONY: study test ui compare
 
-# The two experiments don't depend on each other, so each gets a core (-s, since DVC locks what both depend on). The
-# last line does what is left to do, and nothing if that was all; 252 is how DVC ends when it is interrupted.
+# The two experiments don't depend on each other, so each gets a core (-s, since DVC locks what both depend on, which
+# comes first). The last lines do what is left to do, and nothing if that was all; the page shows what reports there are.
+# 252 is how DVC ends when it is interrupted.
+DATASETS := import yaml; p = yaml.safe_load(open("params.yaml")); print(*{p[x]["dataset"] for x in ("toy", "study")})
 study: $(VENV)/installed
-	dvc repro families prepare
+	dvc repro plan families $$(python -c '$(DATASETS)' | sed 's/[^ ]*/prepare@&/g')
 	set -m; dvc repro -s train-toy lipschitz-toy report-toy & toy=$$!; \
 	dvc repro -s train-study lipschitz-study certify-study attack-study report-study; study=$$?; \
 	if [ $$study -eq 252 ]; then kill -INT -- -$$toy; exit 1; fi; wait $$toy || true
-	dvc repro
+	dvc repro report-toy report-study
+	dvc repro -s page
 	@echo "report: file://$(CURDIR)/reports/report.html"
 
 test: $(VENV)/installed

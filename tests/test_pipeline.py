@@ -49,8 +49,8 @@ class Repository:
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def stages_to_run(self) -> list[str]:
-        lines = self("dvc", "repro", "--dry", *REPORTS).splitlines()
+    def stages_to_run(self, *targets: str) -> list[str]:
+        lines = self("dvc", "repro", "--dry", *(targets or REPORTS)).splitlines()
         return [line.split("'")[1] for line in lines if line.startswith("Running stage")]
 
 
@@ -162,3 +162,32 @@ def test_an_experiment_at_another_gamma_retrains_the_study_and_nothing_else(repo
     client = MlflowClient(f"sqlite:///{repository.folder / 'mlflow.db'}")
     found = client.search_runs([client.get_experiment_by_name("study").experiment_id])
     assert sorted(run.data.params["gamma"] for run in found) == ["1.0", "2.0"]
+
+
+def test_another_member_of_a_group_rebuilds_a_report_from_pulled_runs(repository, tmp_path):
+    remote = str(tmp_path / "remote")
+    repository("dvc", "remote", "add", "--default", "group", remote)
+    repository("dvc", "push")
+    repository("git", "commit", "--all", "--quiet", "--message", "remote")
+    repository("git", "clone", "--quiet", ".", str(tmp_path / "clone"))
+    other = Repository(tmp_path / "clone")
+    other("dvc", "pull", "--with-deps", "report-study")
+    assert other.stages_to_run("report-study") == []
+    table = other.folder / "reports/tables/study/accuracy.csv"
+    before = table.read_bytes()
+    figures = other.folder / "lbdn/report/figures.py"
+    figures.write_text(figures.read_text() + "\n# an edit\n")
+    assert other.stages_to_run("report-study") == ["report-study"]
+    output = other("dvc", "repro", "--single-item", "report-study", "page")
+    assert "Running stage 'report-study'" in output
+    assert table.read_bytes() == before
+
+
+def test_a_network_from_a_bare_machine_takes_the_place_of_a_stages_own(repository):
+    run = "runs/study/sandwich-small-seed123"
+    shutil.rmtree(repository.folder / run)
+    cell = ("--family", "sandwich", "--size", "small", "--gamma", "1", "--seed", "123", "--device", "cpu")
+    repository(sys.executable, "-m", "stages.cell", "study", run, *cell)
+    kinds = ("train", "lipschitz", "certify", "attack")
+    repository("dvc", "commit", "--force", *(f"{kind}-study@digits-sandwich-small-123" for kind in kinds))
+    assert repository.stages_to_run("report-study") == []

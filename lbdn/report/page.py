@@ -10,6 +10,7 @@ import jinja2
 import pandas as pd
 
 from lbdn.files import read_json
+from lbdn.report.tables import BESIDE
 
 
 def render_page(reports: Path, experiments: Sequence[str]) -> str:
@@ -37,9 +38,15 @@ def render_page(reports: Path, experiments: Sequence[str]) -> str:
 
 
 def _cells(path: Path) -> dict[str, Any]:
+    """Return a table's columns and rows; what stands beside a measured value goes into its cell."""
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    numeric = [bool(pd.to_numeric(frame[c], errors="coerce").notna().any()) for c in frame.columns]
-    return {"columns": list(frame.columns), "rows": frame.to_numpy().tolist(), "numeric": numeric}
+    columns = [str(column) for column in frame if not str(column).endswith(BESIDE)]
+    numeric = [bool(pd.to_numeric(frame[c], errors="coerce").notna().any()) for c in columns]
+    rows = [
+        [{"value": row[c]} | {mark.strip(): row.get(c + mark, "") for mark in BESIDE} for c in columns]
+        for row in frame.to_dict("records")
+    ]
+    return {"columns": columns, "rows": rows, "numeric": numeric}
 
 
 def _data_uri(path: Path) -> str:

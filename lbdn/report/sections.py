@@ -112,10 +112,13 @@ def classification_section(
     """
     attacked, bounded = results[0].attacked_radii(), [result for result in results if result.gamma is not None]
     searched = all(result.lipschitz is not None for result in results)
+    several_seeds = len({result.cell.seed for result in results}) > 1
     several_gammas = len({result.gamma for result in bounded}) > 1
     several_sizes = len({result.size for result in results}) > 1
     other_sizes = {row["size"] for row in paper.get("networks", [])} - {results[0].size}
-    shown = {"accuracy": (tables.classification_table(results, certified_eps, paper), _accuracy_caption(results))}
+    shown = {
+        "accuracy": (tables.classification_table(results, certified_eps, paper), _accuracy_caption(results, paper))
+    }
     drawn: dict[str, tuple[Figure, str]] = {}
     if attacked and searched:
         drawn["accuracy-by-lipschitz"] = (
@@ -156,7 +159,7 @@ def classification_section(
     if len(panels(results)) <= PANELS:
         drawn["learning-curves"] = (
             figures.learning_curves(results),
-            "Test error by epoch; a band is one standard deviation over seeds.",
+            "Test error by epoch" + ("; bands: one standard deviation over seeds." if several_seeds else "."),
         )
     metrics = {tables.name(runs[0], results, plain=True): _headline(runs) for runs in tables.group(results)}
     return Section(
@@ -202,7 +205,7 @@ def _headline(runs: Sequence[Result]) -> dict[str, float]:
     return {name: _round(tables.mean(column)) for name, column in values.items() if tables.mean(column) is not None}
 
 
-def _accuracy_caption(results: Sequence[Result]) -> str:
+def _accuracy_caption(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
     first = results[0]
     text = f"Accuracies in percent, clean{' and certified' if first.certify is not None else ''} on all "
     text += f"{first.description['samples']['test']} test images"
@@ -211,10 +214,10 @@ def _accuracy_caption(results: Sequence[Result]) -> str:
             f", under AutoAttack (standard version, l2) on {len(first.attack)} of them, drawn evenly from the classes. "
             "Image by image, certified is never above attacked; between all images and the sample it can be"
         )
-    text += ". Radii are in pixels on [0, 1]."
+    text += ". Radii are in pixels on [0, 1]." if first.attack is not None or first.certify is not None else "."
     devices = {run.provenance["epoch"]["device"] for run in results if "epoch" in run.provenance}
-    if devices and any(run.epoch_seconds() for run in results):
-        text += f" Time by epoch: {' and '.join(sorted(devices))}; the paper's on its authors' GPU."
+    if devices and any("epoch_seconds" in row for row in paper.get("networks", [])):
+        text += f" Times by epoch were taken on: {', '.join(sorted(devices))}; the paper's on its authors' GPU."
     return text
 
 

@@ -18,6 +18,9 @@ FAMILY_LABELS = {
     "sandwich": "Sandwich",
 }
 
+# What stands beside a measured value: its standard deviation over seeds, the published value, the difference.
+BESIDE = (" ±", " paper", " Δ")
+
 
 def label(family: str) -> str:
     """Return how the report names a family."""
@@ -234,7 +237,7 @@ def _measured(column: str, values: Sequence[float | None], printed: float | None
 
 def _without_empty(table: pd.DataFrame) -> pd.DataFrame:
     """Leave out columns beside the measured ones that nothing stands in."""
-    beside = [column for column in table if str(column).endswith((" ±", " paper", " Δ", "budget"))]
+    beside = [column for column in table if str(column).endswith((*BESIDE, "budget"))]
     empty = [column for column in beside if table[column].isna().all() or (table[column] == "").all()]
     return table.drop(columns=empty)
 
