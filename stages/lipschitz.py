@@ -9,12 +9,12 @@ import torch
 from lbdn import tracking
 from lbdn.bounds import (
     empirical_lower_bound,
-    explicit_weights,
     layer_lower_bounds,
     layer_norms,
     spectral_product,
 )
 from lbdn.data import Dataset
+from lbdn.explicit import explicit
 from lbdn.files import write_json
 from lbdn.inference import as_input, on_device, predict
 from lbdn.params import Lipschitz
@@ -38,10 +38,10 @@ def bound_run(run: Path, settings: Lipschitz, dataset: Dataset, device: torch.de
         "witness": [lower.x1.flatten().tolist(), lower.x2.flatten().tolist()],
     }
     if settings.layers:
-        weights = explicit_weights(network)
+        form = explicit(network)
         result["layers"] = {
             "tightness": layer_lower_bounds(network, inputs, **search),
-            "norms": None if weights is None else layer_norms(weights),
+            "norms": None if form is None else layer_norms(form.weights),
         }
     if dataset.input_shape == (1,):
         grid = torch.linspace(float(inputs.min()), float(inputs.max()), 801, device=device)[:, None]

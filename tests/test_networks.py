@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from lbdn import registry
-from lbdn.bounds import explicit_weights, spectral_product
+from lbdn.bounds import spectral_product
+from lbdn.explicit import explicit
 from lbdn.layers import Family, InputNormalization, LastLayerNormalization, OrthogonalLin
 from lbdn.networks import Network, Selection, ZeroPadding, build_network
 from tests.oracles import (
@@ -289,7 +290,7 @@ def test_explicit_weights_are_those_of_the_network_and_leave_it_as_it_was(family
     network = build_network("mlp", family, gamma=2.0, input_shape=(1, 2, 2), outputs=3)
     x = torch.rand(2, 1, 2, 2)
     expected = network(x)
-    weights = explicit_weights(network)
+    weights = explicit(network).weights
     assert {weight.dtype for weight in weights} == {torch.float64}
     assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
     assert torch.equal(network(x), expected)
@@ -309,7 +310,7 @@ def test_the_product_of_norms_is_an_upper_bound(family):
 def test_networks_with_convolutions_or_residual_blocks_have_no_explicit_weights():
     for architecture, family in [("kwlarge", "sandwich"), ("mlp", "sll")]:
         network = build_network(architecture, family, size="small", input_shape=(1, 8, 8), outputs=3)
-        assert explicit_weights(network) is spectral_product(network) is None
+        assert explicit(network) is spectral_product(network) is None
 
 
 @pytest.mark.parametrize("dim", [-1, -3])

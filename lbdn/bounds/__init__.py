@@ -1,13 +1,15 @@
-"""Bounds of Lipschitz constants: lower ones by search, upper ones by products of norms."""
+"""Bounds of Lipschitz constants: lower ones by search, upper ones by products of norms and by the LMI."""
 
+from lbdn.bounds.lmi import lmi_blocks, lmi_matrix
 from lbdn.bounds.lower import LowerBound, empirical_lower_bound, layer_lower_bounds
-from lbdn.bounds.upper import explicit_weights, layer_norms, spectral_product
+from lbdn.bounds.upper import layer_norms, spectral_product
 
 __all__ = [
     "LowerBound",
     "empirical_lower_bound",
-    "explicit_weights",
     "layer_lower_bounds",
     "layer_norms",
+    "lmi_blocks",
+    "lmi_matrix",
     "spectral_product",
 ]

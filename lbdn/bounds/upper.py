@@ -1,46 +1,12 @@
-"""Upper bounds of Lipschitz constants by products of norms, and the explicit weights behind them."""
+"""Upper bounds of Lipschitz constants by products of norms."""
 
-import copy
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lbdn.layers import (
-    AolLin,
-    OrthogonalLin,
-    PlainLin,
-    SandwichFc,
-    SandwichLin,
-)
+from lbdn.explicit import explicit
 from lbdn.networks import Network
-
-
-def explicit_weights(network: Network) -> list[Tensor] | None:
-    r"""Return :math:`W_0, \dots, W_L` of a network :math:`W_L \sigma(\dots \sigma(W_0 x + b_0) \dots) + b_L`.
-
-    For Sandwich layers :math:`W_k = 2 \Psi_k^{-1} B_k A_{k-1}^T \Psi_{k-1}` between
-    :math:`W_0 = \sqrt{2\gamma}\, \Psi_0^{-1} B_0` and :math:`W_L = \sqrt{2\gamma}\, B_L A_{L-1}^T \Psi_{L-1}`; for
-    other layers the matrix that multiplies the input.
-
-    Returns:
-        The matrices in float64; None for a network with other layers than those of the built-in families'
-        fully connected networks, such as convolutions or residual blocks.
-
-    Source: Wang and Manchester (2023), equation of the weights; the readings of its end scalings are the ones that
-    agree with the network in layer form.
-    """
-    weights: list[Tensor] = []
-    pending: Tensor | None = None  # sqrt(2) A^T Psi of the Sandwich layer before
-    for layer in copy.deepcopy(network).double().body:
-        if isinstance(layer, nn.Flatten):
-            continue
-        if not isinstance(layer, SandwichFc | SandwichLin | OrthogonalLin | AolLin | PlainLin):
-            return None
-        weight, *following = layer.operators()
-        weights.append((weight if pending is None else weight @ pending).detach())
-        pending = following[0] if following else None
-    return weights
 
 
 def layer_norms(weights: list[Tensor]) -> list[float]:
@@ -55,7 +21,7 @@ def spectral_product(network: Network) -> float | None:
     above gamma.
 
     Returns:
-        The bound; None for a network with other layers than ``explicit_weights`` knows.
+        The bound; None for a network with other layers than ``lbdn.explicit`` knows.
     """
-    weights = explicit_weights(network)
-    return None if weights is None else math.prod(layer_norms(weights))
+    form = explicit(network)
+    return None if form is None else math.prod(layer_norms(form.weights))

@@ -142,10 +142,8 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
         for gamma, upper in uppers.items():
             axis.axvline(upper, color=colors[gamma], linewidth=1.2, linestyle="--", zorder=1)
         for runs in group(results):
-            lower, accuracy = (
-                mean([run.bound("lower") for run in runs]) or 0.0,
-                percent([run.robust(eps) for run in runs]),
-            )
+            lower = mean([run.bound("lower") for run in runs]) or 0.0
+            accuracy = percent([run.robust(eps) for run in runs])
             style = {**mark(runs[0].family), "color": colors[runs[0].gamma]}
             axis.plot([lower], [accuracy], linestyle="none", zorder=3, alpha=0.9, **style)
         axis.set_xscale("log")

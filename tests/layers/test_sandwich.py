@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lbdn.bounds import explicit_weights
+from lbdn.explicit import explicit
 from lbdn.layers import SandwichConv, SandwichFc, SandwichLin
 from lbdn.networks import Network, build_network
 from tests.oracles import circular_convolution, dense_cayley, dense_operator, jacobian, perturb
@@ -47,7 +47,7 @@ def product_form(network, weights):
 def test_the_product_form_of_the_toy_equals_its_layer_form(gamma):
     toy = perturb(build_network("toy", "sandwich", gamma=gamma, input_shape=(2,), outputs=3).double(), spread=0.3)
     x = 3 * torch.randn(20, 2, dtype=torch.float64)
-    weights = explicit_weights(toy)
+    weights = explicit(toy).weights
     torch.testing.assert_close(product_form(toy, weights)(x), toy(x), rtol=1e-9, atol=1e-9)
     weights[4] = 1.01 * weights[4]
     assert not torch.allclose(product_form(toy, weights)(x), toy(x))
@@ -62,7 +62,7 @@ def test_explicit_weights_equal_the_papers_formulas():
         expected.append(2 * np.diag(1 / psi_next) @ B_next.T @ A_T @ np.diag(psi))
         A_T, psi = A_next, psi_next
     expected.append(math.sqrt(2 * GAMMA) * B_last.T @ A_T @ np.diag(psi))
-    actual = explicit_weights(sandwich)
+    actual = explicit(sandwich).weights
     assert len(actual) == len(expected)
     for W, W_expected in zip(actual, expected, strict=True):
         np.testing.assert_allclose(W, W_expected, atol=1e-11)
@@ -88,7 +88,7 @@ def lmi_matrix(weights, lambdas, gamma):
 
 
 def smallest_eigenvalue(sandwich, factor=1.0):
-    weights = [factor * W.numpy() for W in explicit_weights(sandwich)]
+    weights = [factor * W.numpy() for W in explicit(sandwich).weights]
     lambdas = [np.exp(2 * layer.log_psi.detach().numpy()) for layer in sandwich.body[:-1]]
     return np.linalg.eigvalsh(lmi_matrix(weights, lambdas, GAMMA))[0]
 
