@@ -1,7 +1,8 @@
 r"""Explicit weights of fully connected networks, and direct parameters of any weights with a proof of their bound.
 
 (d, X, Y) to :math:`W_k, \Lambda_k`, and back. Source: Wang and Manchester (2023), theorem that the parameterization is
-complete, proposition on linear layers, and their proofs. Of the readings that the text leaves open, :math:`\Lambda_k = \Psi_k^2` is the one that agrees with the weights.
+complete, proposition on linear layers, and their proofs. Of the readings where the text contradicts itself,
+:math:`\Lambda_k = \Psi_k^2` agrees with the weights.
 """
 
 import copy

@@ -1,7 +1,8 @@
 """A typed, validated view of ``params.yaml``: unknown keys and wrong types are errors that name the key."""
 
+from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
@@ -82,7 +83,16 @@ class Certify(_Section):
     radii_255: Radii
 
 
-class Grid(_Section):
+class Cell(NamedTuple):
+    """One network of an experiment; gamma is None where it has no bound."""
+
+    family: str
+    size: str
+    gamma: float | None
+    seed: int
+
+
+class Axes(_Section):
     """Families, sizes and Lipschitz bounds of which an experiment trains every combination."""
 
     families: list[str]
@@ -103,7 +113,7 @@ class Experiment(_Section):
     families: list[str]
     sizes: list[str]
     gammas: list[Gamma] | None = None
-    baselines: Grid | None = None
+    baselines: Axes | None = None
     seeds: list[int]
     training: Training
     lipschitz: Lipschitz | None = None
@@ -128,23 +138,15 @@ class Params(_Section):
             raise ValueError(f"no experiment {name!r} in params.yaml; there are {', '.join(self.experiments)}")
         return self.experiments[name]
 
-    def cells(self, name: str) -> list[tuple[str, str, float | None, int]]:
-        """Return family, size, gamma and seed of each network of an experiment, the baselines first.
-
-        Gamma is None where there is no bound.
-        """
+    def cells(self, name: str) -> list[Cell]:
+        """Return the networks of an experiment, the baselines first."""
         experiment = self.experiment(name)
         gammas = experiment.gammas
-        own = Grid(
+        own = Axes(
             families=experiment.families, sizes=experiment.sizes, gammas=[self.gamma] if gammas is None else gammas
         )
         return [
-            (
-                family,
-                size,
-                None if gamma is None or not registry.find("families", family).bounded else float(gamma),
-                seed,
-            )
+            Cell(family, size, gamma if registry.find("families", family).bounded else None, seed)
             for grid in (experiment.baselines, own)
             if grid is not None
             for family in grid.families
@@ -196,4 +198,9 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
             if unknown:
                 known_names = ", ".join(registry.names(kind))
                 raise ValueError(f"{path}: {name} names no {unknown[0]!r} among the {kind}; there are {known_names}")
+        for cell, count in Counter(params.cells(name)).items():
+            if count > 1:
+                raise ValueError(f"{path}: {name} has the network {cell.family} {cell.size}, gamma {cell.gamma}, twice")
+            if cell.gamma is None and registry.find("families", cell.family).bounded:
+                raise ValueError(f"{path}: {name} gives no gamma to {cell.family}, whose networks have a bound")
     return params

@@ -69,6 +69,7 @@ def test_the_papers_experiments_are_there_with_its_grids():
         "cifar100-curves": (five, {"large"}, {None, 10}, 25),
         "cifar100-sizes": (four, {"small", "medium", "large"}, {2}, 36),
         "tiny-imagenet-sizes": (four, {"small", "medium"}, {1}, 24),
+        "cifar100-sandwich": ({"sandwich"}, {"small"}, {2}, 1),
         "cifar100-gammas": (four, {"small", "medium", "large"}, {0.5, 1, 2, 4, 8, 16}, 72),
         "tiny-imagenet-gammas": (four, {"small", "medium"}, {0.5, 1, 2, 4, 8, 16}, 48),
         "cifar100-certified": ({"sll", "sandwich"}, {"small", "xlarge"}, {1}, 9),
@@ -100,6 +101,19 @@ def test_baselines_are_a_grid_beside_the_experiments_own(tmp_path):
     ]
     with pytest.raises(ValueError, match="no 'bcop' among the families"):
         load(tmp_path, changed("study.baselines", baselines | {"families": ["bcop"]}))
+
+
+def test_a_network_stands_in_an_experiment_once(tmp_path):
+    twice = {"families": ["sandwich"], "sizes": ["tiny"], "gammas": [1]}
+    with pytest.raises(ValueError, match=r"study has the network sandwich tiny, gamma 1\.0, twice"):
+        load(tmp_path, changed("study.baselines", twice))
+    with pytest.raises(ValueError, match="the network plain tiny, gamma None, twice"):
+        load(tmp_path, changed("study.families", ["plain"]))
+
+
+def test_only_unconstrained_networks_have_no_gamma(tmp_path):
+    with pytest.raises(ValueError, match="study gives no gamma to sandwich"):
+        load(tmp_path, changed("study.gammas", [1, "none"]))
 
 
 def test_good_parameters_load_as_written(tmp_path):

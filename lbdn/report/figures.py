@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from lbdn.report.look import axes_of, color, family_handles, legend, line, mark, panels
-from lbdn.report.results import Result, published_row
+from lbdn.report.look import DASHES, FILLS, axes_of, color, family_handles, legend, line, mark, panels
+from lbdn.report.results import Result
 from lbdn.report.tables import group, label, mean, name, percent
 
 
@@ -95,7 +95,7 @@ def accuracy_by_radius(results: Sequence[Result]) -> Figure:
             family = runs[0].family
             attacked = [0.0, *runs[0].attacked_radii()]
             robust = [percent([run.robust(eps) for run in runs]) for eps in attacked]
-            axis.plot(attacked, robust, linestyle="none", **mark(family), markeredgecolor="white")
+            axis.plot(attacked, robust, linestyle="none", **mark(family))
             if runs[0].certified(0) is not None:
                 certified = [percent([run.certified(eps) for run in runs]) for eps in radii]
                 axis.plot(radii, certified, linewidth=1.5, **line(family))
@@ -132,20 +132,24 @@ def learning_curves(results: Sequence[Result]) -> Figure:
 def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
     """Return accuracy under attack against the empirical lower bound: the paper's figure, a panel a radius.
 
-    Vertical lines are the certified upper bounds, in the colour of their gamma; a family has a marker.
+    A family has a marker; a gamma has a colour, a filling, and the dashes of the vertical line at its upper bound.
     """
     radii = [0.0, *results[0].attacked_radii()]
     figure, axes = axes_of(["clean" if not eps else f"AutoAttack, ε = {255 * eps:.3g}/255" for eps in radii])
     uppers = {run.gamma: upper for run in results if (upper := run.bound("upper")) is not None}
-    colors = dict(zip([None, *uppers], cycle(["#d55e00", "#0173b2", "#029e73", "#cc78bc", "#ca9161"])))
+    colors = cycle(["#0173b2", "#d55e00", "#029e73", "#cc78bc", "#ca9161"])
+    looks: dict[float | None, dict[str, Any]] = {None: {"color": "0.35", "fillstyle": "full"}}
+    lines: dict[float | None, dict[str, Any]] = {}
+    for gamma, shade, fill, dash in zip(uppers, colors, cycle(FILLS), cycle(DASHES[1:])):
+        looks[gamma] = {"color": shade, "fillstyle": fill, "markerfacecoloralt": "white"}
+        lines[gamma] = {"color": shade, "linestyle": dash, "linewidth": 1.3}
     for axis, eps in zip(axes, radii, strict=True):
         for gamma, upper in uppers.items():
-            axis.axvline(upper, color=colors[gamma], linewidth=1.2, linestyle="--", zorder=1)
+            axis.axvline(upper, zorder=1, **lines[gamma])
         for runs in group(results):
             lower = mean([run.bound("lower") for run in runs]) or 0.0
             accuracy = percent([run.robust(eps) for run in runs])
-            style = {**mark(runs[0].family), "color": colors[runs[0].gamma]}
-            axis.plot([lower], [accuracy], linestyle="none", zorder=3, alpha=0.9, **style)
+            axis.plot([lower], [accuracy], linestyle="none", zorder=3, **mark(runs[0].family) | looks[runs[0].gamma])
         axis.set_xscale("log")
         low, high = axis.get_xlim()
         axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 50 else (1.0, 2.0, 5.0)))
@@ -155,21 +159,23 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
     figure.supxlabel("empirical Lipschitz bound, from pixels", size=9)
     figure.supylabel("accuracy (%)", size=9)
     handles = family_handles(results, mark, color="0.3", linestyle="none")
-    handles += [plt.Line2D([], [], color=colors[gamma], linewidth=3, label=f"γ = {gamma:g}") for gamma in uppers]
-    handles.append(plt.Line2D([], [], color="0.3", linewidth=1.2, linestyle="--", label="certified"))
+    handles += [
+        plt.Line2D([], [], marker="o", markersize=6, label=f"γ = {gamma:g}, guaranteed", **looks[gamma] | lines[gamma])
+        for gamma in uppers
+    ]
     legend(figure, handles)
     return figure
 
 
 def accuracy_by_size(results: Sequence[Result], paper: Mapping[str, Any]) -> Figure:
-    """Return clean accuracy against the number of parameters: the paper's figure; published values hollow."""
+    """Return clean accuracy against the number of parameters: the paper's figure; all published values, hollow."""
     figure, (axis,) = axes_of([""])
     for family in dict.fromkeys(result.family for result in results):
         groups = [runs for runs in group(results) if runs[0].family == family]
         points = sorted((runs[0].parameters / 1e6, percent([run.clean() for run in runs])) for runs in groups)
         axis.plot(*zip(*points, strict=True), linewidth=0.8, **mark(family))
-        rows = [(runs[0].parameters / 1e6, published_row(paper, runs[0]).get("clean")) for runs in groups]
-        printed = [point for point in rows if point[1] is not None]
+        rows = [row for row in paper.get("networks", []) if row["family"] == family]
+        printed = [(_millions(row["parameters"]), row["clean"]) for row in rows]
         if printed:
             axis.plot(*zip(*printed, strict=True), linestyle="none", **mark(family), markerfacecolor="none")
     axis.set(xlabel="number of parameters (millions)", ylabel="clean accuracy (%)", xlim=(0, None), ylim=(0, None))
@@ -177,6 +183,11 @@ def accuracy_by_size(results: Sequence[Result], paper: Mapping[str, Any]) -> Fig
     published = [plt.Line2D([], [], label="published", **hollow)] if paper.get("networks") else []
     legend(figure, [*family_handles(results, mark), *published])
     return figure
+
+
+def _millions(printed: str) -> float:
+    """Return a number of parameters as the paper prints it, such as 12M or 1.1B."""
+    return float(printed[:-1]) * {"M": 1.0, "B": 1000.0}[printed[-1]]
 
 
 def accuracy_by_gamma(results: Sequence[Result], eps: float) -> Figure:

@@ -18,6 +18,7 @@ from lbdn.report.tables import label
 
 ORDER = ["sandwich", "sll", "orthogonal", "aol", "plain"]
 MARKERS = ["X", "s", "o", "P", "D", "^", "v", "<", ">"]
+FILLS = ["full", "none", "left", "top", "right", "bottom"]
 DASHES = ["-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), "--", "-.", ":", (0, (8, 2))]
 LOOK: dict[str, Any] = {
     "font.size": 9,

@@ -4,24 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import yaml
 
 from lbdn.certify import certified_accuracy
 from lbdn.files import read_json
+from lbdn.params import Cell
 
 SETTINGS = {"train": "training samples", "test": "test samples", "attacked": "attacked images"}
-
-
-class Cell(NamedTuple):
-    """A network of an experiment's grid; gamma is None where it has no bound."""
-
-    family: str
-    size: str
-    gamma: float | None
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -176,6 +168,7 @@ def budget(runs: Sequence[Result], paper: Mapping[str, Any]) -> str:
     """
     description, attack = runs[0].description, runs[0].attack
     used = {**description["training"], **description["samples"], "seeds": len(runs)}
+    used["loss"] = used["loss"]["name"]
     if attack is not None:
         used["attacked"] = len(attack)
     settings = {key: value for key, value in paper.get("settings", {}).items() if key in used}

@@ -123,8 +123,8 @@ def classification_section(
     if attacked and searched:
         drawn["accuracy-by-lipschitz"] = (
             figures.accuracy_by_lipschitz(results),
-            "Accuracy of the attacked images against the empirical Lipschitz bound, from pixels; the paper's figure. "
-            "Colours are bounds γ, vertical lines what they guarantee from pixels, markers families.",
+            "Accuracy of the attacked images against the empirical Lipschitz bound, from pixels. Markers are families; "
+            "colours and fillings are bounds γ, vertical lines what they guarantee from pixels.",
         )
     if attacked and results[0].certify is not None and len(panels(results)) <= PANELS:
         drawn["accuracy-by-radius"] = (
@@ -135,12 +135,12 @@ def classification_section(
     if not several_gammas and (several_sizes or other_sizes):
         drawn["accuracy-by-size"] = (
             figures.accuracy_by_size(results, paper),
-            "Clean accuracy against the number of parameters; the paper's figure, its values hollow.",
+            "Clean accuracy against the number of parameters; published values hollow.",
         )
     if attacked and several_gammas:
         shown["gammas"] = (
             tables.gammas_table(results, attacked[0]),
-            f"Accuracy in percent under AutoAttack at {255 * attacked[0]:.3g}/255 by γ: how the paper chose γ.",
+            f"Accuracy in percent under AutoAttack at {255 * attacked[0]:.3g}/255, by γ.",
         )
         drawn["accuracy-by-gamma"] = (
             figures.accuracy_by_gamma(results, attacked[0]),
@@ -182,6 +182,8 @@ def write_section(section: Section, experiment: str, reports: Path) -> None:
         write_text(table_folder / f"{name}.csv", data.to_csv(index=False, lineterminator="\n"))
     for name, (figure, _) in section.figures.items():
         write_figure(figure, figure_folder / name)
+    if not section.figures:
+        (figure_folder / ".gitkeep").touch()  # git, which tracks reports, keeps no empty folder
     write_json(
         table_folder / "section.json",
         {
@@ -215,10 +217,11 @@ def _accuracy_caption(results: Sequence[Result], paper: Mapping[str, Any]) -> st
             "Image by image, certified is never above attacked; between all images and the sample it can be"
         )
     text += ". Radii are in pixels on [0, 1]." if first.attack is not None or first.certify is not None else "."
-    devices = {run.provenance["epoch"]["device"] for run in results if "epoch" in run.provenance}
+    epochs = [run.provenance["epoch"] for run in results if "epoch" in run.provenance]
+    devices = {f"{epoch['device']}, torch {epoch['torch']}" for epoch in epochs}
     if devices and any("epoch_seconds" in row for row in paper.get("networks", [])):
-        text += f" Times by epoch were taken on: {', '.join(sorted(devices))}; the paper's on its authors' GPU."
-    return text
+        text += f" Trained on: {', '.join(sorted(devices))}; the paper's times are those of its authors' GPU."
+    return " ".join([text, *([paper["note"]] if "note" in paper else [])])
 
 
 def _lead(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
@@ -228,7 +231,7 @@ def _lead(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
     gammas = ", ".join(dict.fromkeys(f"{result.gamma:g}" for result in results if result.gamma is not None))
     text = (
         f"Networks of architecture {description['network']['architecture']} ({sizes}) built from each family — "
-        f"{families} — with Lipschitz bound {gammas} from normalised input, trained on "
+        f"{families} — with Lipschitz bound {gammas} from {_domain(description['network'])}, trained on "
         f"{description['samples']['train']} images of {description['dataset']}, epochs: "
         f"{description['training']['epochs']}."
     )
@@ -244,6 +247,11 @@ def _lead(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
             f"test images, of {100 * best.clean():.1f} % that it classifies correctly."
         )
     return text
+
+
+def _domain(network: Mapping[str, Any]) -> str:
+    domain = "pixels" if network.get("normalization") is None else "normalised input"
+    return f"{domain} to the last, normalised layer" if network.get("last_layer_normalization") else domain
 
 
 def _round(value: float | None) -> float:

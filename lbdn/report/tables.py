@@ -1,5 +1,6 @@
 """Tables of the report, as data frames, and their files."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,7 @@ def layers_table(results: Sequence[Result], paper: Mapping[str, Any]) -> pd.Data
 
     Means over seeds. The last row of a family is the whole network: its tightness, and the product of the norms.
     """
-    printed = paper["layers"]
+    printed = paper.get("layers", {"gamma": 1, "tightness_percent": {}, "network_percent": {}, "norms": {}})
     chosen = [
         (result.family, bounds)
         for result in results
@@ -135,9 +136,10 @@ def classification_table(
             row |= _measured(f"certified {numerator:g}/255", values, printed.get("certified", {}).get(numerator))
         row["parameters"] = first.parameters
         row["parameters paper"] = printed.get("parameters")
-        if "epoch_seconds" in printed:
+        if any("epoch_seconds" in other for other in paper.get("networks", [])):
+            comparable = first.description["samples"]["train"] == paper["settings"]["train"]
             row["seconds an epoch"] = rounded([run.epoch_seconds() for run in runs], 1)
-            row["seconds an epoch paper"] = printed["epoch_seconds"]
+            row["seconds an epoch paper"] = printed.get("epoch_seconds") if comparable else None
         row["seeds"] = len(runs)
         row["budget"] = budget(runs, paper)
         rows.append(row)
@@ -209,8 +211,8 @@ def mean(values: Sequence[float | None]) -> float | None:
 
 
 def percent(values: Sequence[float | None]) -> float:
-    """Return the mean of the fractions that there are, in percent; 0 if there are none."""
-    return 100 * (mean(values) or 0.0)
+    """Return the mean of fractions in percent, passing over what isn't there."""
+    return 100 * statistics.fmean(value for value in values if value is not None)
 
 
 def rounded(values: Sequence[float | None], digits: int) -> float | None:
