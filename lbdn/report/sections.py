@@ -41,9 +41,8 @@ class Section:
 def make_section(experiment: str, grid: Grid, results: Sequence[Result]) -> Section:
     """Return the section of an experiment, from the results of its grid."""
     paper = published(grid.published)
-    title = published(experiment).get("title") or " — ".join(
-        dict.fromkeys([paper.get("title", experiment), experiment])
-    )
+    title = paper.get("title") or f"Robust classification: {results[0].description['dataset'] if results else '-'}"
+    title += f" — {experiment}" if grid.published != experiment else ""
     if not results:
         return Section(title)
     if "test_accuracy" not in results[0].history:
