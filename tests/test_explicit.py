@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from lbdn.bounds import lmi_blocks, lmi_matrix
+from lbdn.bounds import lmi_blocks, lmi_matrix, with_slack
 from lbdn.cayley import cayley, inverse_cayley
 from lbdn.explicit import Explicit, direct, explicit, linear_factors
 from lbdn.layers import SandwichFc, SandwichLin
 from lbdn.networks import Network, build_network
+from lbdn.verify import proves_lipschitz_bound
 from tests.oracles import perturb
 
 GAMMA = 3.0
@@ -226,3 +227,32 @@ def test_the_lmi_asks_for_a_bound_and_multipliers():
     for function in (lmi_matrix, lmi_blocks):
         with pytest.raises(ValueError, match="multipliers that prove it"):
             function(form)
+
+
+@pytest.mark.parametrize("epsilon", [1e-2, 1e-6, 1e-9])
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+def test_slack_proves_a_slightly_larger_bound_by_a_margin(widths, epsilon):
+    form = on_the_boundary(*widths)
+    assert abs(smallest_eigenvalue(form)) < 1e-10
+    loose = with_slack(form, epsilon)
+    assert loose.gamma == pytest.approx(GAMMA / (1 - epsilon) ** (len(widths) - 2), rel=1e-12)
+    assert smallest_eigenvalue(loose) > 0.01 * epsilon
+    assert all(torch.equal(a, b) for a, b in zip(loose.weights, form.weights, strict=True))
+
+
+def test_networks_with_rounded_weights_are_proved_by_the_checker():
+    """The float32 weights of a 784-64-64-10 network, whose own multipliers hold by nothing."""
+    form = explicit(sandwich(784, 64, 64, 10))
+    rounded = [W.float().double() for W in form.weights]
+    loose = with_slack(form, 1e-5)
+    multipliers = [m.numpy() for m in loose.multipliers]
+    assert loose.gamma < GAMMA * (1 + 3e-5)
+    assert proves_lipschitz_bound([W.numpy() for W in rounded], multipliers, loose.gamma)
+    assert not proves_lipschitz_bound([1.01 * W.numpy() for W in rounded], multipliers, loose.gamma)
+
+
+def test_slack_is_between_zero_and_one():
+    form = explicit(sandwich(2, 3, 1))
+    for epsilon in (0.0, 1.0, -0.1, float("nan")):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            with_slack(form, epsilon)

@@ -4,6 +4,8 @@ Source: Wang and Manchester (2023), theorem on the LMI condition and the chordal
 parameterization is complete; Fazlyab et al. (2019).
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -60,6 +62,30 @@ def lmi_blocks(form: Explicit) -> list[Tensor]:
         if k < len(multipliers):
             schur = torch.diag(2 * multipliers[k]) - corner
     return blocks
+
+
+def with_slack(form: Explicit, epsilon: float) -> Explicit:
+    r"""Return the same network with a slightly larger gamma and multipliers that prove it by a margin.
+
+    The LMI of a Sandwich network may hold by nothing, and no check in floating point can then prove it. With
+    :math:`\gamma' = \gamma (1 - \epsilon)^{-L}` and :math:`\Lambda_k' = t_k \Lambda_k`,
+    :math:`t_k = (1 - \epsilon)^{2k+1-L}`, the Schur complements become
+    :math:`S_k' \succeq t_k ((1 - \epsilon) S_k + 2 \epsilon \Lambda_k)`, positive definite: the margin lets weights be
+    rounded, and errors of a check be counted.
+
+    Args:
+        form: a network with multipliers that prove its gamma.
+        epsilon: in (0, 1), about the relative margin; it costs L times as much of gamma.
+    """
+    gamma, multipliers = _proof(form)
+    if not 0 < epsilon < 1:
+        raise ValueError(f"epsilon takes a number between 0 and 1, got {epsilon}")
+    depth, shrink = len(multipliers), 1 - epsilon
+    return replace(
+        form,
+        gamma=gamma * shrink**-depth,
+        multipliers=[shrink ** (2 * k + 1 - depth) * m for k, m in enumerate(multipliers)],
+    )
 
 
 def _proof(form: Explicit) -> tuple[float, list[Tensor]]:
