@@ -56,16 +56,22 @@ def write_lbdn(network: Network, path: str | Path) -> None:
 
     Raises:
         ModuleNotFoundError: without the package pymongo, naming the extra to install.
-        ValueError: for a network that isn't one of Sandwich layers with biases and ReLU, or that normalises its input.
+        ValueError: for a network that isn't one of Sandwich layers with biases and ReLU, that normalises its input, or
+            whose layers have other scales than the root of gamma at both ends, which is all that the file holds.
     """
     bson = _bson()
     inner = [layer for layer in network.body if isinstance(layer, SandwichFc) and isinstance(layer.activation, nn.ReLU)]
     outer = [layer for layer in network.body if isinstance(layer, SandwichLin)]
     layers: list[SandwichFc | SandwichLin] = [*inner, *outer]
     biases = [layer.bias for layer in layers if layer.bias is not None]
-    others = [layer for layer in network.body if not isinstance(layer, nn.Flatten)]
-    if network.gamma is None or network.normalization is not None or not len(layers) == len(biases) == len(others) > 1:
+    in_order = [layer for layer in network.body if not isinstance(layer, nn.Flatten)] == layers
+    if network.gamma is None or network.normalization is not None or not (in_order and len(layers) == len(biases) > 1):
         raise ValueError("write_lbdn takes Sandwich layers with biases and ReLU, without normalisation of the input")
+    root = math.sqrt(network.gamma)
+    if len(outer) != 1 or not np.allclose([layer.scale for layer in layers], [root, *[1.0] * (len(inner) - 1), root]):
+        raise ValueError(
+            "write_lbdn takes one SandwichLin at the end, and the root of gamma on the first and last layer"
+        )
     integer = bson.int64.Int64
     sizes = [
         integer(layers[0].inputs),

@@ -81,6 +81,20 @@ def test_networks_that_the_toolbox_does_not_have_are_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_the_file_cannot_hold_is_refused(tmp_path):
+    """The scales of the layers, and their order, follow from gamma alone."""
+    unscaled = Network([SandwichFc(3, 4), SandwichLin(4, 2)], outputs=2, gamma=5.0)
+    scaled_inside = network(3, 4, 4, 2)
+    scaled_inside.body[1].scale = 2.0
+    two_last = Network([SandwichFc(3, 4), SandwichLin(4, 4), SandwichLin(4, 2)], outputs=2, gamma=1.0)
+    for other in (unscaled, scaled_inside, two_last):
+        with pytest.raises(ValueError, match="one SandwichLin at the end, and the root of gamma"):
+            write_lbdn(other, tmp_path / "model.bson")
+    with pytest.raises(ValueError, match="Sandwich layers"):
+        write_lbdn(Network([SandwichLin(3, 4), SandwichFc(4, 2)], outputs=2, gamma=1.0), tmp_path / "model.bson")
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_pymongo_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "bson", None)
     (tmp_path / "model.bson").touch()

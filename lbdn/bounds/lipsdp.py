@@ -38,6 +38,7 @@ def lipsdp(form: Explicit) -> Explicit:
     gamma, multipliers = _solve([W / norm for W, norm in zip(form.weights, norms, strict=True)])
     # Undo the scaling of the hidden units: z_k has been divided by the norms of the layers up to it.
     whole, scale = torch.tensor(norms, dtype=torch.float64).prod(), torch.tensor(norms[:-1]).double().cumprod(0)
+    # A solver's zero is no positive multiplier, which a proof asks for.
     multipliers = [whole / s**2 * m.clamp_min(1e-12 * m.max()) for m, s in zip(multipliers, scale, strict=True)]
     candidate = replace(form, gamma=gamma * float(whole), multipliers=multipliers)
     for exponent in range(-10, -1):
