@@ -43,9 +43,12 @@ def make_section(experiment: str, grid: Grid, results: Sequence[Result]) -> Sect
     paper = published(grid.published)
     title = paper.get("title") or f"Robust classification: {results[0].description['dataset'] if results else '-'}"
     title += f" — {experiment}" if grid.published != experiment else ""
+    fitting = bool(results) and "test_accuracy" not in results[0].history
+    if fitting:
+        results = [result for result in results if result.gamma is not None]  # tightness is one of a bound
     if not results:
         return Section(title)
-    if "test_accuracy" not in results[0].history:
+    if fitting:
         return fitting_section(title, results, paper)
     return classification_section(title, results, grid.certify_radii_255, paper)
 

@@ -235,6 +235,20 @@ def test_an_experiment_that_is_off_has_an_empty_section(tmp_path):
     assert json.loads((tmp_path / "tables/cifar10/section.json").read_text())["tables"] == {}
 
 
+def test_an_unconstrained_network_has_no_tightness_and_is_left_out_of_the_fits():
+    def fit(family: str, gamma: float | None) -> Result:
+        run = result(family, gamma=gamma)
+        history = run.history.drop(columns="test_accuracy")
+        bounds = run.lipschitz | {"curve": {"x": [-2.0, 2.0], "y": [1.0, 0.0]}}
+        return Result(run.description, history, bounds, None, None, {})
+
+    with look.look():
+        section = make_section("toy", Grid([], [], "toy"), [fit("plain", None), fit("sandwich", 1.0)])
+    assert list(section.tables["tightness"][0]["family"]) == ["Sandwich"]
+    assert set(section.metrics) == {"sandwich"}
+    assert make_section("toy", Grid([], [], "toy"), [fit("plain", None)]).tables == {}
+
+
 def test_the_headline_metrics_are_a_handful_a_network():
     with look.look():
         metrics = classification_section("", [result(), PLAIN], [36, 72], {}).metrics
