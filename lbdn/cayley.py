@@ -1,7 +1,11 @@
 """The Cayley transform and its inverse, as pure functions of real or complex matrices."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
 def cayley(stacked: Tensor) -> tuple[Tensor, Tensor]:
@@ -31,11 +35,36 @@ def cayley(stacked: Tensor) -> tuple[Tensor, Tensor]:
     rows, q = stacked.shape[-2:]
     if rows < q:
         raise ValueError(f"cayley takes [X; Y] with at least as many rows as columns, got {rows} x {q}")
-    X, Y = stacked[..., :q, :], stacked[..., q:, :]
-    identity = torch.eye(q, dtype=stacked.dtype, device=stacked.device)
-    # inv_ex: unlike inv, it doesn't wait for the device to look for a singular matrix, which I + Z never is.
-    inverse = torch.linalg.inv_ex(identity + X - X.mH + Y.mH @ Y).inverse
-    return 2 * inverse - identity, -2 * Y @ inverse
+    return _Cayley.apply(stacked)
+
+
+class _Cayley(Function):
+    """Its backward pass takes three products with Y, where automatic differentiation takes five."""
+
+    @staticmethod
+    def forward(ctx: Any, stacked: Tensor) -> tuple[Tensor, Tensor]:
+        q = stacked.shape[-1]
+        X, Y = stacked[..., :q, :], stacked[..., q:, :]
+        identity = torch.eye(q, dtype=stacked.dtype, device=stacked.device)
+        # inv_ex: unlike inv, it doesn't wait for the device to look for a singular matrix, which I + Z never is.
+        inverse = torch.linalg.inv_ex(identity + X - X.mH + _adjoint(Y) @ Y).inverse
+        ctx.save_for_backward(Y, inverse)
+        return 2 * inverse - identity, -2 * (Y @ inverse)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, A_gradient: Tensor, B_gradient: Tensor) -> Tensor:
+        Y, inverse = ctx.saved_tensors
+        inverse_gradient = A_gradient - _adjoint(Y) @ B_gradient  # halved, like the next
+        Z_gradient = -2 * (_adjoint(inverse) @ inverse_gradient @ _adjoint(inverse))
+        X_gradient = Z_gradient - Z_gradient.mH
+        Y_gradient = Y @ (Z_gradient + Z_gradient.mH) - 2 * (B_gradient @ _adjoint(inverse))
+        return torch.cat([X_gradient, Y_gradient], dim=-2)
+
+
+def _adjoint(matrices: Tensor) -> Tensor:
+    """Return the conjugate transpose; not lazily conjugate, since a batched product copies that matrix by matrix."""
+    return matrices.mH.resolve_conj()
 
 
 def inverse_cayley(A_star: Tensor, B_star: Tensor) -> Tensor:

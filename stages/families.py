@@ -15,6 +15,7 @@ from stages.common import errors_in_one_line
 NETWORKS = (
     "cayley.py",
     "circular.py",
+    "gram.py",
     "networks.py",
     "layers/base.py",
     "layers/convolution.py",

@@ -65,3 +65,18 @@ def test_inverse_cayley_rejects_the_eigenvalue_minus_one():
 def test_cayley_rejects_fewer_rows_than_columns():
     with pytest.raises(ValueError, match="got 2 x 3"):
         cayley(torch.zeros(2, 3))
+
+
+@shapes
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_gradients_of_cayley_equal_automatic_ones(shape, dtype):
+    stacked = torch.randn(2, *shape, dtype=dtype, requires_grad=True)
+    q = shape[1]
+    X, Y, identity = stacked[:, :q], stacked[:, q:], torch.eye(q, dtype=dtype)
+    Z = X - X.mH + Y.mH @ Y
+    inverse = torch.linalg.inv(identity + Z)
+    expected = inverse @ (identity - Z), -2 * Y @ inverse
+    weights = [torch.randn_like(block) for block in expected]
+    torch.testing.assert_close(
+        *(torch.autograd.grad(blocks, stacked, weights) for blocks in (cayley(stacked), expected)), rtol=0, atol=1e-9
+    )

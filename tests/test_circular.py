@@ -1,7 +1,18 @@
+import math
+
 import pytest
 import torch
 
-from lbdn.circular import convolve, from_frequency, kernel_spectrum, to_frequency
+from lbdn.circular import (
+    convolve,
+    frequencies,
+    from_frequency,
+    images_of,
+    kernel_spectrum,
+    real_form,
+    space_first,
+    to_frequency,
+)
 from tests.oracles import circular_convolution, dense_operator, spectral_norm, tolerance
 
 SIZES = [(5, 5), (6, 6), (4, 7), (7, 4), (2, 2), (1, 3), (1, 1)]
@@ -14,11 +25,20 @@ kernel_sizes = pytest.mark.parametrize("k", [1, 2, 3, 5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_convolve_equals_circular_convolution(size, k, dtype):
     images, kernel = torch.randn(2, 3, *size, dtype=dtype), torch.randn(4, 3, k, k, dtype=dtype)
-    actual = convolve(images, kernel_spectrum(kernel, *size))
+    actual = convolve(images, real_form(kernel_spectrum(kernel, *size)))
     assert actual.dtype == dtype
     torch.testing.assert_close(
         actual, circular_convolution(images, kernel), rtol=tolerance(dtype), atol=tolerance(dtype)
     )
+
+
+@sizes
+def test_gradients_of_convolve_equal_those_of_circular_convolution(size):
+    images = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True)
+    kernel = torch.randn(4, 3, 3, 3, dtype=torch.float64, requires_grad=True)
+    results = convolve(images, real_form(kernel_spectrum(kernel, *size))), circular_convolution(images, kernel)
+    gradient = torch.randn_like(results[0])
+    torch.testing.assert_close(*(torch.autograd.grad(r, (images, kernel), gradient) for r in results))
 
 
 def test_zero_padding_is_flagged():
@@ -33,14 +53,54 @@ def test_zero_padding_is_flagged():
 def test_the_norm_of_the_convolution_is_the_largest_over_the_spectrum(size):
     kernel = torch.randn(4, 3, 3, 3, dtype=torch.float64)
     dense = dense_operator(lambda images: circular_convolution(images, kernel), (3, *size))
-    norms = torch.linalg.matrix_norm(kernel_spectrum(kernel, *size), 2)
-    assert float(norms.max()) == pytest.approx(spectral_norm(dense))
+    spectrum = kernel_spectrum(kernel, *size)
+    for matrices in (spectrum, real_form(spectrum)):
+        assert float(torch.linalg.matrix_norm(matrices, 2).max()) == pytest.approx(spectral_norm(dense))
 
 
 @sizes
-def test_from_frequency_inverts_to_frequency(size):
+def test_the_transform_is_the_fast_fourier_transform_with_the_weight_of_conjugate_pairs(size):
     images = torch.randn(2, 3, *size, dtype=torch.float64)
-    torch.testing.assert_close(from_frequency(to_frequency(images), size[1]), images)
+    u, v = frequencies(*size).mT
+    alone = (2 * u % size[0] == 0) & (2 * v % size[1] == 0)
+    weight = torch.where(alone, 1.0, math.sqrt(2)).double()
+    expected = weight * torch.fft.fft2(images, norm="ortho")[:, :, u, v]
+    actual = to_frequency(space_first(images)).permute(1, 3, 2, 0)
+    torch.testing.assert_close(torch.complex(*actual), expected)
+
+
+@sizes
+def test_the_frequencies_and_their_conjugates_are_all_frequencies_once(size):
+    u, v = frequencies(*size).mT
+    both = {(int(a) % size[0], int(b) % size[1]) for s in (1, -1) for a, b in zip(s * u, s * v, strict=True)}
+    assert len(both) == math.prod(size)
+    assert len({frozenset({(int(a) % size[0], int(b) % size[1]), (int(-a) % size[0], int(-b) % size[1])})
+                for a, b in zip(u, v, strict=True)}) == len(u)  # fmt: skip
+
+
+@sizes
+def test_the_transform_keeps_norms_and_its_transpose_inverts_it(size):
+    pixels = torch.randn(*size, 3, 2, dtype=torch.float64, requires_grad=True)
+    spectrum = to_frequency(pixels)
+    assert float(spectrum.norm()) == pytest.approx(float(pixels.norm()))
+    torch.testing.assert_close(from_frequency(spectrum, *size), pixels)
+    (transpose,) = torch.autograd.grad(spectrum, pixels, spectrum.detach())
+    torch.testing.assert_close(transpose, pixels)
+
+
+def test_the_transform_can_be_differentiated_twice_and_mapped_over_a_batch():
+    pixels = torch.randn(4, 3, 2, dtype=torch.float64, requires_grad=True)
+    spectrum = to_frequency(pixels).detach().requires_grad_()
+    assert torch.autograd.gradgradcheck(to_frequency, pixels)
+    assert torch.autograd.gradgradcheck(lambda spectrum: from_frequency(spectrum, 4, 3), spectrum)
+    several = torch.stack([pixels.detach(), 2 * pixels.detach()])
+    mapped = torch.func.vmap(lambda p: from_frequency(to_frequency(p), 4, 3))(several)
+    torch.testing.assert_close(mapped, several)
+
+
+def test_space_first_and_images_of_are_inverse():
+    images = torch.randn(2, 3, 4, 5)
+    assert torch.equal(images_of(space_first(images)), images)
 
 
 def test_a_single_matrix_acts_on_every_pixel():

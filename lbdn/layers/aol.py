@@ -7,6 +7,7 @@ compared in Wang and Manchester (2023).
 import torch
 from torch import Tensor, nn
 
+from lbdn.gram import absolute_gram_sums
 from lbdn.layers.base import (
     Activated,
     Activation,
@@ -19,6 +20,7 @@ from lbdn.layers.base import (
     positive_size,
     uniform,
     xavier_normal,
+    zero_padded,
 )
 
 
@@ -49,7 +51,8 @@ class AolLin(Layer):
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`."""
         weight = self.weight / largest(self.weight)  # W doesn't depend on the scale of V
-        return (self.scale * weight * inverse_root((weight.mT @ weight).abs().sum(dim=0)),)
+        sums = absolute_gram_sums(weight.mT, weight.new_ones(self.inputs))
+        return (self.scale * weight * inverse_root(sums),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
@@ -119,7 +122,7 @@ class AolConv(ConvLayer):
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
-        return self.activation(nn.functional.conv2d(x, operators[0], self.bias, padding="same"))
+        return self.activation(zero_padded(x, operators[0], self.bias))
 
 
 def autocorrelation(kernel: Tensor) -> Tensor:

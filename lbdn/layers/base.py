@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 Activation = Callable[[Tensor], Tensor]
+LARGE_GAIN = 32.0  # its square times the precision of float32 is 1e-4: see weight_normalized
 MAX_GAIN = 1e5  # its square times the precision of float64 is 2e-6: see weight_normalized
 MAX_LOGARITHM = 20.0  # e^20 squared is far below float32's largest number: see exponential
 
@@ -39,10 +40,6 @@ class Layer(nn.Module):
         if x.dim() < 1 or x.shape[-1] != self.inputs:
             raise ValueError(f"{type(self).__name__} takes inputs of shape (..., {self.inputs}), got {tuple(x.shape)}")
         return ()
-
-    def frozen_operators(self, *size: int) -> tuple[Tensor, ...]:
-        """Return operators in the form that is fastest to use many times."""
-        return self.operators(*size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output."""
@@ -83,6 +80,12 @@ class Activated(Layer):
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
         return self.activation(super().transform(x, *operators))
+
+
+def zero_padded(x: Tensor, kernel: Tensor, bias: Tensor | None = None, stride: int = 1) -> Tensor:
+    """Return a convolution with zeros around the image; with channels last in memory, which is faster."""
+    x = x.contiguous(memory_format=torch.channels_last)
+    return nn.functional.conv2d(x, kernel, bias, stride=stride, padding=kernel.shape[-1] // 2)
 
 
 def positive_size(**sizes: int) -> None:
@@ -143,14 +146,16 @@ def unit_norm(direction: Tensor, dim: int | None = None) -> Tensor:
 
 
 def weight_normalized(direction: Tensor, gain: Tensor) -> Tensor:
-    """Return ``gain * direction / |direction|`` in float64, for the Cayley transform.
+    """Return ``gain * direction / |direction|``, for the Cayley transform, in float64 where the gain is large.
 
-    In float32 the transform's rounding error, the square of the gain times the precision, would break the bound of a
-    layer with a gain of a thousand. At a gain of 1e5 the same happens in float64: there it saturates.
+    The transform's rounding error is about the square of the gain times the precision: in float32 it would break the
+    bound of a layer with a gain of a thousand. At a gain of 1e5 the same happens in float64: there it saturates.
 
     Source: Wang and Manchester (2023), section on training details, with one gain for the stacked matrix.
     """
-    return gain.double().clamp(-MAX_GAIN, MAX_GAIN) * unit_norm(direction.double())
+    if gain.abs() > LARGE_GAIN:
+        gain, direction = gain.double(), direction.double()
+    return gain.clamp(-MAX_GAIN, MAX_GAIN) * unit_norm(direction)
 
 
 def as_precise_as(parameter: Tensor, operator: Tensor) -> Tensor:

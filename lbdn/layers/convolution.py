@@ -1,11 +1,9 @@
-"""What circular convolution layers share: emulated strides, a matrix a frequency, a dense form for small images."""
+"""What circular convolution layers share: emulated strides, a matrix a frequency."""
 
 from torch import Tensor, nn
 
-from lbdn.circular import dense, kernel_spectrum
+from lbdn.circular import images_of, kernel_spectrum, space_first
 from lbdn.layers.base import Activation, ConvLayer, positive_scale, positive_size
-
-DENSE_ENTRIES = 2**20  # 4 MiB of float32: above, Fourier transforms are faster than one dense product
 
 
 class CircularConv(ConvLayer):
@@ -53,15 +51,7 @@ class CircularConv(ConvLayer):
 
     def blocks(self, x: Tensor) -> Tensor:
         """Return the input, its 2 x 2 blocks as channels at stride 2."""
-        return nn.functional.pixel_unshuffle(x, 2) if self.stride == 2 else x
-
-    def frozen_operators(self, *size: int) -> tuple[Tensor, ...]:
-        """Return operators in the form that is fastest to use many times: a dense matrix, for small images."""
-        height, width = size
-
-        def fastest(operator: Tensor) -> Tensor:
-            if not operator.is_complex() or operator[0, 0].numel() * (height * width) ** 2 > DENSE_ENTRIES:
-                return operator
-            return dense(operator, height, width)
-
-        return tuple(fastest(operator) for operator in self.operators(*size))
+        if self.stride == 1:
+            return x
+        pixels = space_first(x).unflatten(1, (-1, 2)).unflatten(0, (-1, 2))  # (h, 2, w, 2, channels, n)
+        return images_of(pixels.permute(0, 2, 4, 1, 3, 5).flatten(2, 4))

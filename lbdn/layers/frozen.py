@@ -9,7 +9,10 @@ from lbdn.layers.base import Layer
 
 
 class Frozen(nn.Module):
-    """A layer that computes its operators once for each image size. Its parameters must not change any more."""
+    """A layer that computes its operators once for each image size. Its parameters must not change any more.
+
+    They are computed in float64 and rounded once.
+    """
 
     def __init__(self, layer: Layer) -> None:
         super().__init__()
@@ -20,8 +23,10 @@ class Frozen(nn.Module):
         """Return what the layer returns."""
         size = self.layer.image_size(x)
         if size not in self._operators:
+            dtype = next(self.layer.parameters()).dtype
             with torch.no_grad():
-                self._operators[size] = tuple(o.contiguous() for o in self.layer.frozen_operators(*size))
+                exact = copy.deepcopy(self.layer).double().operators(*size)
+            self._operators[size] = tuple(operator.to(dtype).contiguous() for operator in exact)
         return self.layer.transform(x, *self._operators[size])
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lbdn.cayley import cayley
-from lbdn.circular import convolve
+from lbdn.circular import convolve, real_form
 from lbdn.layers.base import (
     Activated,
     Activation,
@@ -112,7 +112,8 @@ class OrthogonalConv(CircularConv):
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`, at each frequency."""
         kernel = weight_normalized(self.weight, self.gain)
-        return (as_precise_as(self.gain, self.scale * _orthogonal(self.matrices(kernel, *size))),)
+        matrices = _orthogonal(self.matrices(kernel, *size))
+        return (real_form(as_precise_as(self.gain, self.scale * matrices)),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""

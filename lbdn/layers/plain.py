@@ -2,7 +2,17 @@
 
 from torch import Tensor, nn
 
-from lbdn.layers.base import Activated, Activation, ConvLayer, Family, Layer, positive_scale, positive_size, uniform
+from lbdn.layers.base import (
+    Activated,
+    Activation,
+    ConvLayer,
+    Family,
+    Layer,
+    positive_scale,
+    positive_size,
+    uniform,
+    zero_padded,
+)
 
 
 class PlainLin(Layer):
@@ -92,8 +102,7 @@ class PlainConv(ConvLayer):
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
-        padding = self.weight.shape[-1] // 2
-        return self.activation(nn.functional.conv2d(x, operators[0], self.bias, stride=self.stride, padding=padding))
+        return self.activation(zero_padded(x, operators[0], self.bias, self.stride))
 
 
 FAMILY = Family(fc=PlainFc, conv=PlainConv, linear=PlainLin, bounded=False)

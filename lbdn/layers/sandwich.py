@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lbdn.cayley import cayley
-from lbdn.circular import convolve
+from lbdn.circular import convolve, real_form
 from lbdn.layers.base import (
     Activation,
     Family,
@@ -156,7 +156,8 @@ class SandwichConv(CircularConv):
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         r"""Return :math:`s\sqrt2\, \Psi^{-1} \tilde B` and :math:`\sqrt2 \tilde A^* \Psi`, at each frequency."""
         kernel = weight_normalized(self.stacked, self.gain)
-        return _sandwich(self.matrices(kernel, *size), self.log_psi, self.scale)
+        inner, outer = _sandwich(self.matrices(kernel, *size), self.log_psi, self.scale)
+        return real_form(inner), real_form(outer)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""

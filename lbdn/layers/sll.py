@@ -7,6 +7,7 @@ Manchester (2023), equation of the SLL layer and after it.
 import torch
 from torch import Tensor, nn
 
+from lbdn.gram import absolute_gram_sums
 from lbdn.layers.base import (
     Activation,
     ConvLayer,
@@ -19,6 +20,7 @@ from lbdn.layers.base import (
     positive_size,
     uniform,
     xavier_normal,
+    zero_padded,
 )
 
 
@@ -61,7 +63,8 @@ class SllFc(Layer):
         """Return :math:`V = W / m`, m the largest entry of W, and :math:`2 T^{-1} m`; their product is in range."""
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
-        return scaled, 2 * _inverse_bound((scaled @ scaled.mT).abs(), self.log_q) / size_of_weight
+        q = exponential(self.log_q)
+        return scaled, 2 * _inverse(absolute_gram_sums(scaled, q) / q) / size_of_weight
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
@@ -115,23 +118,22 @@ class SllConv(ConvLayer):
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
         correlations = nn.functional.conv2d(scaled, scaled, padding=self.weight.shape[-1] - 1)
-        return scaled, 2 * _inverse_bound(correlations.abs().sum(dim=(2, 3)), self.log_q) / size_of_weight
+        q = exponential(self.log_q)
+        return scaled, 2 * _inverse(correlations.abs().sum(dim=(2, 3)) @ q / q) / size_of_weight
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
         x = self.scale * x
-        margin = self.weight.shape[-1] // 2
-        hidden = self.activation(nn.functional.conv2d(x, self.weight, self.bias, padding=margin))
         scaled, doubled_inverse = operators
-        return x - nn.functional.conv_transpose2d(doubled_inverse[:, None, None] * hidden, scaled, padding=margin)
+        hidden = self.activation(zero_padded(x, self.weight, self.bias))
+        transposed = (scaled * doubled_inverse[:, None, None, None]).transpose(0, 1).flip(2, 3)
+        return x - zero_padded(hidden, transposed)
 
 
-def _inverse_bound(gram: Tensor, log_q: Tensor) -> Tensor:
-    """Return the diagonal of the inverse of T; zero where a filter is zero, so that it adds nothing."""
-    q = exponential(log_q)
-    bound = (gram * q).sum(dim=1) / q
-    positive = bound > 0
-    return torch.where(positive, 1 / torch.where(positive, bound, 1), 0)
+def _inverse(x: Tensor) -> Tensor:
+    """Return ``1 / x`` where x is positive, and zero where it is zero: a filter of zeros adds nothing."""
+    positive = x > 0
+    return torch.where(positive, 1 / torch.where(positive, x, 1), 0)
 
 
 FAMILY = Family(fc=SllFc, conv=SllConv, strides=False, residual=True)
