@@ -185,9 +185,19 @@ def toy(
 def mlp(
     family: Family, *, size: str, scale: float, input_shape: tuple[int, ...], outputs: int, last: Callable
 ) -> Layers:
-    """Return the small fully connected network of the paper's MNIST table; residual families keep the input width."""
-    _choose({"small": None}, size, "mlp")
+    """Return a fully connected network; "small" is the one of the paper's MNIST table, "64-64" has those two widths.
+
+    Residual families keep the input width.
+
+    Raises:
+        ValueError: for another size.
+    """
     widths = family.widths.get("mlp", (256, 256, 128))
+    if size != "small":
+        parts = size.split("-")
+        if not all(part.isdigit() and int(part) > 0 for part in parts):
+            raise ValueError(f'no size {size!r} of mlp; it is "small" or its hidden widths, like "64-64"')
+        widths = tuple(int(part) for part in parts)
     return [nn.Flatten(), *_dense(family, math.prod(input_shape), widths, outputs, scale, last)]
 
 

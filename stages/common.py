@@ -1,8 +1,10 @@
 """What the stage commands share: options, errors as one line, and the files that they read."""
 
+import ctypes
 import functools
 import logging
 import os
+import platform
 import signal
 import sys
 import threading
@@ -65,9 +67,20 @@ def _device(_context: click.Context, _option: click.Parameter, value: str) -> to
         device = torch.zeros(0, device=value).device
     except (RuntimeError, AssertionError) as error:
         raise click.BadParameter(f"{value!r} is not a device that PyTorch has here") from error
-    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
+    if device.type == "cpu":
+        _keep_freed_memory()
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)
     return device
+
+
+def _keep_freed_memory() -> None:
+    """Have the C library reuse large blocks: to get new pages from Linux takes half the time of a training step."""
+    M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 2**26)):
+            libc.mallopt(parameter, value)
 
 
 def model_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -366,6 +366,17 @@ def test_inputs_of_another_size_are_value_errors(architecture, size, shape, fami
         network(torch.rand(2, larger, *shape[1:]))
 
 
+def test_the_size_of_an_mlp_may_be_its_widths():
+    network = build_network("mlp", "sandwich", size="7-5", input_shape=(1, 3, 2), outputs=4)
+    assert [(layer.inputs, layer.outputs) for layer in network.body[1:]] == [(6, 7), (7, 5), (5, 4)]
+
+
+@pytest.mark.parametrize("size", ["", "7-", "0-3", "-7", "7x5"])
+def test_other_sizes_of_an_mlp_are_value_errors(size):
+    with pytest.raises(ValueError, match="its hidden widths"):
+        build_network("mlp", "sandwich", size=size, input_shape=(1, 3, 2), outputs=4)
+
+
 def test_networks_are_built_from_a_family_alone():
     family = registry.find("families", "sandwich")
     assert isinstance(family, Family)

@@ -106,10 +106,14 @@ def prepare(
         raise ValueError(f"source {source!r} doesn't take the options {dict(options)}: {error}") from error
     _check(dataset)
     dataset = _subset(dataset, {"train": train_images, "test": test_images}, subset_seed)
+    _check_classes(dataset)
     for name in ARRAYS:
         with whole(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, getattr(dataset, name))
-    write_json(folder / "dataset.json", {"classes": dataset.classes, "provenance": dataset.provenance})
+    counts = {"train": len(dataset.train_targets), "test": len(dataset.test_targets)}
+    write_json(
+        folder / "dataset.json", {"counts": counts, "classes": dataset.classes, "provenance": dataset.provenance}
+    )
     return dataset
 
 
@@ -133,9 +137,18 @@ def load_dataset(folder: Path) -> Dataset:
         except Exception as error:  # whatever NumPy's parsers raise
             raise ValueError(f"{path} is damaged ({error}); delete {folder} and run stages.prepare") from error
     try:
-        return Dataset(**arrays, **description)
-    except TypeError as error:
-        raise ValueError(f"{folder / 'dataset.json'} is damaged ({error}); run stages.prepare") from error
+        counts = description.pop("counts")
+        dataset = Dataset(**arrays, **description)
+        lengths = {name: counts[name.split("_")[0]] for name in ARRAYS}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / 'dataset.json'} is damaged ({error!r}); run stages.prepare") from error
+    for name, length in lengths.items():
+        if len(arrays[name]) != length:
+            raise ValueError(
+                f"{folder / name}.npy has {len(arrays[name])} samples where dataset.json says {length}; "
+                f"delete {folder} and run stages.prepare"
+            )
+    return dataset
 
 
 def balanced_subset(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -186,6 +199,9 @@ def _check(dataset: Dataset) -> None:
                     f"labels of the {half} half lie in [{targets.min()}, {targets.max()}], "
                     f"but there are {len(dataset.classes)} classes"
                 )
+
+
+def _check_classes(dataset: Dataset) -> None:
     if dataset.is_classification:
         untaught = np.setdiff1d(dataset.test_targets, dataset.train_targets)
         if len(untaught):

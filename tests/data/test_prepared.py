@@ -125,6 +125,21 @@ def test_a_damaged_description_is_an_error_that_names_its_file(tmp_path, source,
         load_dataset(tmp_path)
 
 
+def test_an_array_of_another_length_than_the_description_says_is_an_error_that_names_it(tmp_path, source):
+    source["dataset"] = images()
+    prepare("any", {}, tmp_path)
+    np.save(tmp_path / "test_targets.npy", images().test_targets[1:])
+    with pytest.raises(ValueError, match=r"test_targets\.npy has \d+ samples where dataset\.json says \d+"):
+        load_dataset(tmp_path)
+
+
+def test_a_subset_that_loses_a_class_is_an_error(tmp_path, source):
+    source["dataset"] = images()
+    classes = len(images().classes)
+    with pytest.raises(ValueError, match="of which the train half has none"):
+        prepare("any", {}, tmp_path, train_images=classes - 1)
+
+
 def test_a_missing_array_is_an_error_that_names_its_file(tmp_path, source):
     source["dataset"] = images()
     prepare("any", {}, tmp_path)
