@@ -112,7 +112,7 @@ def from_frequency(spectrum: Tensor, height: int, width: int) -> Tensor:
 class _ToFrequency(Function):
     @staticmethod
     def forward(pixels: Tensor) -> Tensor:
-        return _to_frequency(pixels.flatten(2) if pixels.dim() > 2 else pixels[..., None]).view(-1, 2, *pixels.shape[2:])
+        return _to_frequency(pixels.reshape(*pixels.shape[:2], -1)).view(-1, 2, *pixels.shape[2:])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -130,7 +130,7 @@ class _ToFrequency(Function):
 class _FromFrequency(Function):
     @staticmethod
     def forward(spectrum: Tensor, height: int, width: int) -> Tensor:
-        pixels = _from_frequency(spectrum.flatten(2) if spectrum.dim() > 2 else spectrum[..., None], height, width)
+        pixels = _from_frequency(spectrum.reshape(*spectrum.shape[:2], -1), height, width)
         return pixels.view(height, width, *spectrum.shape[2:])
 
     @staticmethod
@@ -172,7 +172,7 @@ def _from_frequency(spectrum: Tensor, height: int, width: int) -> Tensor:
     """Transform ``(F, 2, N)`` back, by the transpose of each step of ``_to_frequency``."""
     s = _selves(width)
     waves = spectrum.new_empty(height, width, spectrum.shape[-1])
-    alone, flat, upright, down, up = _blocks(spectrum.contiguous(), height, width)
+    alone, flat, upright, down, up = _blocks(spectrum, height, width)
     (ss, sc, sn), (cs, cc, cn), (ns, nc, nn) = _waves(waves)
     ss.copy_(alone[:, :, 0])
     sc.copy_(flat[:, :, 0])
