@@ -22,9 +22,10 @@ def square_wave(results: Sequence[Result]) -> Figure:
     """
     gamma = max(result.gamma or 0 for result in results)
     chosen = [(result, bounds) for result in results if result.gamma == gamma and (bounds := result.lipschitz)]
-    columns = 2 if len(chosen) > 1 else 1
+    columns = min(len(chosen), 2 if len(chosen) <= 4 else 3)
     rows = -(-len(chosen) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(5.2, 1.7 * rows), sharex=True, sharey=True, squeeze=False)
+    size = (5.2 if columns < 3 else 6.6, 1.7 * rows)
+    figure, axes = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
     ideal = np.linspace(-2, 2, 2001)
     half = 0.5 / gamma
     bound = np.interp(ideal, [-1 - half, -1 + half, -half, half, 1 - half, 1 + half], [1, 0, 0, 1, 1, 0])
@@ -35,7 +36,7 @@ def square_wave(results: Sequence[Result]) -> Figure:
         if gamma >= 1:  # otherwise the slopes of neighbouring jumps overlap
             axis.plot(ideal, bound, color="black", linestyle=":", linewidth=1.2, zorder=2)
         axis.plot(curve["x"], curve["y"], color=color(result.family), linewidth=1.6, zorder=3)
-        axis.set_title(f"{label(result.family)}, tightness {100 * bounds['tightness']:.1f} %")
+        axis.set_title(f"{label(result.family)}: {100 * bounds['tightness']:.1f} %")
     for axis in axes.flat[len(chosen) :]:
         axis.set_visible(False)
     for axis in axes[-1]:
@@ -52,14 +53,31 @@ def square_wave(results: Sequence[Result]) -> Figure:
     return figure
 
 
+def tightness_by_gamma(results: Sequence[Result]) -> Figure:
+    """Return the tightness of each family against the bound that was asked for."""
+    figure, (axis,) = axes_of([""])
+    for family in dict.fromkeys(result.family for result in results):
+        groups = [runs for runs in group(results) if runs[0].family == family]
+        points = sorted((runs[0].gamma or 0.0, percent([run.bound("tightness") for run in runs])) for runs in groups)
+        axis.plot(*zip(*points, strict=True), linewidth=1.2, **mark(family) | line(family))
+    axis.set_xscale("log")
+    gammas = sorted({result.gamma for result in results if result.gamma is not None})
+    axis.set_xticks(gammas, [f"{gamma:g}" for gamma in gammas])
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set(xlabel="Lipschitz bound γ", ylabel="tightness (%)", ylim=(0, 101))
+    legend(figure, family_handles(results, lambda family: mark(family) | line(family)))
+    return figure
+
+
 def layers(table: pd.DataFrame) -> Figure:
     """Return the tightness and the spectral norm of each layer, measured (filled) beside published (hollow)."""
     names = list(dict.fromkeys(table["layer"]))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(6.6, 3.4), sharey=True)
     families = list(dict.fromkeys(table["family"]))
+    step = min(0.22, 0.8 / len(families))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(6.6, 3.4 * max(1, 0.14 / step)), sharey=True)
     for shift, family in enumerate(families):
         rows = table[table["family"] == family]
-        y = np.array([names.index(name) for name in rows["layer"]]) + 0.22 * (shift - (len(families) - 1) / 2)
+        y = np.array([names.index(name) for name in rows["layer"]]) + step * (shift - (len(families) - 1) / 2)
         style: dict[str, Any] = {**mark(family), "linestyle": "none", "markersize": 5}
         hollow = style | {"markerfacecolor": "none", "alpha": 0.9}
         inner = rows["layer"] != "full network"

@@ -16,10 +16,12 @@ from lbdn.files import whole
 from lbdn.report.results import Result
 from lbdn.report.tables import label
 
-ORDER = ["sandwich", "sll", "orthogonal", "aol", "plain"]
-MARKERS = ["X", "s", "o", "P", "D", "^", "v", "<", ">"]
+ORDER = ["sandwich", "sll", "orthogonal", "aol", "plain", "spectral", "bcop", "soc", "lot", "cpl"]
+MARKERS = ["X", "s", "o", "P", "D", "^", "v", "<", ">", "*", "p", "h"]
 FILLS = ["full", "none", "left", "top", "right", "bottom"]
 DASHES = ["-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), "--", "-.", ":", (0, (8, 2))]
+DASHES += [(0, (8, 1, 1, 1)), (0, (2, 2)), (0, (6, 1, 2, 1))]
+COLORS = [0, 1, 2, 4, 7, 3, 5, 8, 9, 6, 3, 5]
 LOOK: dict[str, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -110,4 +112,4 @@ def rank(family: str) -> int:
 
 def color(family: str) -> tuple[float, float, float]:
     """Return the colour of a family."""
-    return sns.color_palette("colorblind", 10)[[0, 1, 2, 4, 7, 3, 5, 8, 9][rank(family)]]
+    return sns.color_palette("colorblind", 10)[COLORS[rank(family)]]

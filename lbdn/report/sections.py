@@ -70,10 +70,16 @@ def fitting_section(title: str, results: Sequence[Result], paper: Mapping[str, A
     drawn = {
         "square-wave": (
             figures.square_wave(results),
-            f"Fits of the square wave with Lipschitz bound {largest:g}. The dotted line is the best that the "
-            "bound allows.",
+            f"Fits of the square wave with Lipschitz bound {largest:g}, and their tightness. The dotted line is the "
+            "best that the bound allows.",
         )
     }
+    if len(gammas) > 1:
+        drawn["tightness-by-gamma"] = (
+            figures.tightness_by_gamma(results),
+            "Tightness against the Lipschitz bound: what is left of the bound when a network is composed of layers, "
+            "each with its own.",
+        )
     if len(layers):
         drawn["layers"] = (
             figures.layers(layers),

@@ -17,6 +17,11 @@ FAMILY_LABELS = {
     "orthogonal": "Orthogonal",
     "sll": "SLL",
     "sandwich": "Sandwich",
+    "spectral": "Spectral",
+    "bcop": "BCOP",
+    "soc": "SOC",
+    "lot": "LOT",
+    "cpl": "CPL",
 }
 
 # What stands beside a measured value: its standard deviation over seeds, the published value, the difference.
