@@ -1,0 +1,121 @@
+r"""Certified radii of the network that runs, in floating point, in any order of summation.
+
+The computed logits at x' are those of the exact network of the stored numbers and an error e(x'). The exact difference
+of two logits changes by at most :math:`\gamma_{yj} \|x' - x\|`, so the prediction y stays for all floating-point inputs
+x' within r of x if
+
+.. math:: f_y(x) - f_j(x) - \gamma_{yj} r > \sqrt2 \max_{\|x' - x\| \le r} \|e(x')\| \quad \text{for every j}.
+
+f(x) is evaluated in float64, its error counted. The error at x' adds up from layer to layer: each one's own,
+bounded from the exact hidden units at x and how far they can be at x', times the constants of the layers behind.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from lbdn.bounds.enclosure import DOWNWARD, RECOMPUTED, UNIT, UPWARD, accumulated, unit_roundoff
+from lbdn.bounds.maps import Matrix
+from lbdn.bounds.rounding import Affine, Step
+from lbdn.bounds.stored import steps
+from lbdn.certify import certified_radius
+from lbdn.inference import as_input
+from lbdn.networks import Network
+
+
+class SoundNetwork:
+    """A network as it runs: Lipschitz bounds of its stored numbers, and radii that count every rounding error.
+
+    Args:
+        network: bounded, in float32 or float64, of the built-in families' layers with ReLU.
+        example: a batch of one input, in the network's precision.
+
+    Raises:
+        ValueError: for another network, or where PyTorch may compute in less than the network's precision.
+
+    Attributes:
+        steps: its layers.
+        pairs: ``(outputs, outputs)``, upper Lipschitz bounds of the differences of outputs, from pixels.
+    """
+
+    def __init__(self, network: Network, example: Tensor) -> None:
+        _refuse_other_arithmetic(example)
+        self.dtype = example.dtype
+        self.steps = steps(network, example)
+        self.pairs = _pairs(self.steps, network.outputs, unit_roundoff(self.dtype))
+
+    @torch.no_grad()
+    def radius(self, inputs: Tensor, labels: Tensor, batch_size: int = 500) -> Tensor:
+        """Return the l2 radius within which no floating-point input changes a correct prediction, rounded down.
+
+        Args:
+            inputs: uint8 images or floats.
+            labels: int64, ``(n,)``.
+            batch_size: how many images to take at once.
+
+        Returns:
+            float64, ``(n,)``, in pixel units; zero where nothing is certified.
+        """
+        batches = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
+        return torch.cat([self._radius(as_input(x).to(self.dtype).double(), y) for x, y in batches])
+
+    def _radius(self, x: Tensor, labels: Tensor) -> Tensor:
+        error, before = x.new_zeros(len(x)), []
+        for step in self.steps:
+            x, own = step.run(x, self.dtype)
+            before.append((error, own))
+            error = UPWARD * (step.lipschitz * error + own * UNIT / unit_roundoff(self.dtype))
+        largest = UPWARD * certified_radius(x, labels, self.pairs)
+        distance, off = largest, torch.zeros_like(largest)  # of the exact units at x' from those at x; e so far
+        for step, (inexact, at_x) in zip(self.steps, before, strict=True):
+            own = at_x + step.spread(self.dtype) * (distance + off + inexact)
+            # Errors that large go with sums that may overflow.
+            own = torch.where(own < torch.finfo(self.dtype).max ** 0.5, own, math.inf)
+            distance, off = UPWARD * step.lipschitz * distance, UPWARD * (step.lipschitz * off + own)
+        lost = UPWARD * (math.sqrt(2) * (error + off) + 4 * UNIT * x.abs().amax(dim=1))
+        lowered = x.scatter_add(1, labels[:, None], -lost[:, None])
+        return DOWNWARD * certified_radius(lowered, labels, self.pairs)
+
+
+@contextmanager
+def plain_sums() -> Iterator[None]:
+    """Let PyTorch compute matrix products and convolutions as sums of products in their own precision.
+
+    By default cuDNN rounds float32 to TF32, and some convolutions are computed by Winograd's algorithm.
+    """
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.backends.cudnn.flags(enabled=False), torch.backends.nnpack.flags(enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def _refuse_other_arithmetic(example: Tensor) -> None:
+    device = example.device.type
+    if torch.is_autocast_enabled(device):
+        raise ValueError("autocast computes in less than the network's precision; certify outside of it")
+    reduced = torch.get_float32_matmul_precision() != "highest"
+    if reduced or (device == "cuda" and torch.backends.cudnn.enabled):
+        raise ValueError(
+            "PyTorch is set to compute products of float32 in TF32 or bfloat16, or by algorithms that aren't sums of "
+            "products; certify `with plain_sums():`"
+        )
+
+
+def _pairs(layers: list[Step], outputs: int, unit: float) -> Tensor:
+    """Return Lipschitz bounds of outputs' differences: by the last layer's rows, or root two times all constants."""
+    *body, last = layers
+    before = math.prod(step.lipschitz for step in body)
+    bound = torch.full((outputs, outputs), math.sqrt(2) * before * last.lipschitz, dtype=torch.float64)
+    if isinstance(last, Affine) and not last.activated and isinstance(last.map, Matrix):
+        rows = last.map.weight
+        size = torch.linalg.vector_norm(rows, dim=1)
+        distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+        distances = distances + accumulated(RECOMPUTED, unit) * (size[:, None] + size)
+        bound = bound.to(rows.device).minimum(before * distances)
+    return UPWARD * bound.fill_diagonal_(0)

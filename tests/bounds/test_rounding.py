@@ -1,0 +1,237 @@
+"""Layers as they run: constants of stored numbers, and rounding errors, against what running them gives."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lbdn.bounds.maps import Kernel, Matrix
+from lbdn.bounds.rounding import Affine
+from lbdn.bounds.stored import sandwich_excess, steps
+from lbdn.layers import (
+    AolConv,
+    AolFc,
+    AolLin,
+    InputNormalization,
+    LastLayerNormalization,
+    OrthogonalConv,
+    OrthogonalFc,
+    OrthogonalLin,
+    PlainFc,
+    SandwichConv,
+    SandwichFc,
+    SandwichLin,
+    SllConv,
+    SllFc,
+    freeze,
+)
+from lbdn.networks import Network, Selection, ZeroPadding
+from tests.oracles import jacobian_norm, perturb
+
+IMAGES, VECTORS = (3, 8, 8), (24,)
+LAYERS = {
+    "aol fc": (lambda: AolFc(24, 17, scale=2.0), VECTORS),
+    "aol lin": (lambda: AolLin(24, 30), VECTORS),
+    "aol conv": (lambda: AolConv(3, 5, scale=0.5), IMAGES),
+    "orthogonal fc": (lambda: OrthogonalFc(24, 30, scale=2.0), VECTORS),
+    "orthogonal lin": (lambda: OrthogonalLin(24, 5), VECTORS),
+    "orthogonal conv": (lambda: OrthogonalConv(3, 4), IMAGES),
+    "orthogonal stride": (lambda: OrthogonalConv(3, 4, stride=2, scale=3.0), IMAGES),
+    "sandwich fc": (lambda: SandwichFc(24, 17, scale=2.0), VECTORS),
+    "sandwich lin": (lambda: SandwichLin(24, 5, scale=0.1), VECTORS),
+    "sandwich conv": (lambda: SandwichConv(3, 4), IMAGES),
+    "sandwich stride": (lambda: SandwichConv(3, 4, stride=2, scale=2.0), IMAGES),
+    "sll fc": (lambda: SllFc(24, 40, scale=2.0), VECTORS),
+    "sll conv": (lambda: SllConv(3, 4), IMAGES),
+    "normalised rows": (lambda: LastLayerNormalization(24, 10, scale=2.0), VECTORS),
+    "selection": (lambda: Selection(24, 5, scale=0.3), VECTORS),
+    "padding": (lambda: ZeroPadding(7, dim=-3), IMAGES),
+    "pooling": (lambda: nn.AvgPool2d(4, divisor_override=4), IMAGES),
+}
+layers = pytest.mark.parametrize("name", list(LAYERS))
+
+
+def network(name: str) -> tuple[Network, tuple[int, ...]]:
+    make, shape = LAYERS[name]
+    layer = make()
+    if not isinstance(layer, SandwichLin | OrthogonalLin):
+        perturb(layer, 0.3)
+    return Network([layer], outputs=5, gamma=1.0).requires_grad_(False), shape
+
+
+def run(chain, x: torch.Tensor, dtype=torch.float32) -> tuple[torch.Tensor, torch.Tensor, float, float]:
+    """The exact output, the bound of its error, how much it grows, and the Lipschitz bound, of steps in a row."""
+    error, spread, lipschitz = torch.zeros(len(x), dtype=torch.float64), 0.0, 1.0
+    for step in chain:
+        x, own = step.run(x, dtype)
+        spread = step.lipschitz * spread + step.spread(dtype) * lipschitz
+        error, lipschitz = step.lipschitz * error + own, step.lipschitz * lipschitz
+    return x, error, spread, lipschitz
+
+
+@layers
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
+def test_what_runs_is_within_the_bound_of_the_exact_map_of_the_stored_numbers(name, size):
+    net, shape = network(name)
+    x = size * torch.randn(20, *shape)
+    computed = freeze(net)(x).double()
+    exact, error, _, _ = run(steps(net, x[:1]), x.double())
+    off = (computed - exact).flatten(1).norm(dim=1)
+    assert (off <= error).all()
+    assert name == "padding" or (error > 0).all()
+    # Bounds of any order are above what one order gives, but not by orders of magnitude more than the sums' lengths.
+    assert (error <= 1e-3 * (exact.flatten(1).norm(dim=1) + x.flatten(1).norm(dim=1) + 1)).all()
+
+
+@layers
+def test_the_bound_of_the_error_grows_no_faster_than_its_spread(name):
+    net, shape = network(name)
+    chain = steps(net, torch.randn(1, *shape))
+    for distance in (1e-2, 1.0, 100.0):
+        x = torch.randn(10, *shape, dtype=torch.float64)
+        direction = torch.randn_like(x)
+        y = x + distance * direction / direction.flatten(1).norm(dim=1).view(-1, *(1,) * len(shape))
+        (_, at_x, spread, _), (_, at_y, _, _) = run(chain, x), run(chain, y)
+        assert (at_y <= at_x + spread * distance * (1 + 1e-9)).all()
+
+
+@layers
+def test_the_constant_is_above_every_jacobian_and_by_no_more_than_rounding(name):
+    net, shape = network(name)
+    example = torch.randn(1, *shape)
+    _, _, _, constant = run(steps(net, example), example.double())
+    frozen = freeze(net)
+    for _ in range(10):
+        assert jacobian_norm(frozen, torch.randn(*shape)) <= constant * (1 + 1e-6)  # the Jacobian is rounded, too
+    scale = getattr(net.body[0], "scale", 1.0)
+    if name != "normalised rows":
+        assert scale <= constant <= scale * (1 + 3e-5)
+
+
+def test_sandwich_constants_hold_for_all_slopes_and_see_operators_that_are_off():
+    layer = perturb(SandwichFc(4, 3, scale=2.0), 0.5).double().requires_grad_(False)
+    inner, outer = layer.operators()
+    psi, unit = layer.log_psi.exp(), 2.0**-53
+    slopes = [torch.tensor(s, dtype=torch.float64) for s in np.ndindex(2, 2, 2)]
+
+    def largest(inner, outer):
+        return max(float(torch.linalg.matrix_norm(outer * s @ inner, 2)) for s in slopes)
+
+    assert largest(inner, outer) <= 2.0 * sandwich_excess(inner, outer, psi, 2.0, unit) <= 2.0 * (1 + 1e-8)
+    for broken in ((1.01 * inner, outer), (inner, 1.01 * outer), (inner.flip(0), outer), (inner, outer.flip(1))):
+        assert sandwich_excess(*broken, psi, 2.0, unit) > 1.001
+        assert largest(*broken) <= 2.0 * sandwich_excess(*broken, psi, 2.0, unit)
+
+
+@pytest.mark.parametrize("attribute", ["stacked", "weight"])
+def test_operators_that_are_off_make_a_larger_constant(attribute, monkeypatch):
+    layer = SllFc(6, 4) if attribute == "weight" else SandwichFc(6, 4)
+    operators = type(layer).frozen_operators
+    net = Network([layer], outputs=4, gamma=1.0)
+    x = torch.randn(1, 6)
+    (sound,) = steps(net, x)
+    monkeypatch.setattr(type(layer), "frozen_operators", lambda self, *s: tuple(1.01 * o for o in operators(self, *s)))
+    (broken,) = steps(net, x)
+    assert sound.lipschitz < 1.0001 < 1.005 < broken.lipschitz
+
+
+def sequential(weights: np.ndarray, x: np.ndarray) -> np.float32:
+    """Sum products from the first to the last, rounding each time."""
+    total = np.float32(0)
+    for w, value in zip(weights, x, strict=True):
+        total = np.float32(total + np.float32(w * value))
+    return total
+
+
+@pytest.mark.parametrize("n", [2, 30, 1000])
+def test_no_order_of_summation_is_outside_the_bound_and_one_comes_near_to_it(n):
+    unit = 2.0**-24
+    ones, x = np.ones(n, np.float32), np.full(n, unit, np.float32)
+    x[0] = 1  # each addition of u to 1 is rounded to 1: n - 1 errors of u
+    step = Affine(Matrix(torch.ones(1, n)), None, False, 1.0)
+    exact, error = step.run(torch.tensor(x)[None].double(), torch.float32)
+    off = abs(float(exact) - float(sequential(ones, x)))
+    assert off == pytest.approx((n - 1) * unit)
+    assert off <= float(error) <= 1.01 * (n + 4) * unit
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        w, x = random.normal(size=(2, n)).astype(np.float32)
+        orders = [np.arange(n), np.argsort(w * x), np.argsort(-w * x), np.argsort(np.abs(w * x)), random.permutation(n)]
+        exact, error = Affine(Matrix(torch.tensor(w)[None]), None, False, 1.0).run(
+            torch.tensor(x)[None].double(), torch.float32
+        )
+        assert all(abs(float(exact) - float(sequential(w[o], x[o]))) <= float(error) for o in orders)
+
+
+def test_where_terms_cancel_the_bound_is_half_of_the_usual_one_and_still_above_the_worst_order():
+    n, unit = 2000, 2.0**-24
+    x = np.ones(n, np.float32)
+    w = np.where(np.arange(n) < n // 2, 1.0, -1.0).astype(np.float32)
+    w *= 1 + np.random.default_rng(0).uniform(0, 1e-3, n).astype(np.float32)
+    step = Affine(Matrix(torch.tensor(w)[None]), None, False, 1.0)
+    exact, error = step.run(torch.tensor(x)[None].double(), torch.float32)
+    off = abs(float(exact) - float(sequential(w, x)))
+    assert off <= float(error) <= 0.51 * (n + 8) * unit * float(np.abs(w).sum())
+
+
+def test_numbers_lost_to_underflow_are_counted():
+    tiny = torch.full((1, 50), 1e-30)
+    step = Affine(Matrix(1e-30 * torch.ones(3, 50)), None, False, 1.0)
+    exact, error = step.run(tiny.double(), torch.float32)
+    assert float((tiny @ (1e-30 * torch.ones(3, 50)).mT).abs().max()) == 0
+    assert float(error) >= float(exact.norm()) > 0
+
+
+def test_dense_and_pixelwise_maps_of_images_are_convolutions():
+    kernel = torch.randn(4, 3, 1, 1)
+    x = torch.randn(2, 3, 5, 5, dtype=torch.float64)
+    whole = torch.kron(kernel[:, :, 0, 0], torch.eye(25))
+    for method in ("apply", "sizes"):
+        as_kernel, as_matrix = (getattr(m, method)(x) for m in (Kernel(kernel), Matrix(whole, (4, 5, 5))))
+        torch.testing.assert_close(as_kernel, as_matrix)
+    rows, columns = torch.rand(4).double(), torch.rand(3).double()
+    assert Kernel(kernel).sizes_norm(rows, columns) == pytest.approx(Matrix(whole, (4, 5, 5)).sizes_norm(rows, columns))
+
+
+def test_normalised_input_is_within_its_bound():
+    norm = InputNormalization([0.1, 0.5, 0.9], [0.3, 0.2, 0.25])
+    net = Network([nn.Flatten(), AolLin(3 * 64, 2)], outputs=2, gamma=1.0, normalization=norm).requires_grad_(False)
+    x = torch.rand(10, 3, 8, 8)
+    first = steps(net, x[:1])[0]
+    exact, error = first.run(x.double(), torch.float32)
+    assert ((norm(x).double() - exact).flatten(1).norm(dim=1) <= error).all()
+    assert first.lipschitz == pytest.approx(1 / 0.2, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (lambda: SandwichFc(4, 3, activation=torch.tanh), "take ReLU, got"),
+        (lambda: AolFc(4, 3, activation=nn.Sigmoid()), "take ReLU, got"),
+        (lambda: nn.Linear(4, 3), "rounding of layers of type Linear"),
+        (lambda: PlainFc(4, 3), "rounding of layers of type PlainFc"),
+    ],
+)
+def test_layers_about_which_nothing_is_known_are_an_error(layer, message):
+    with pytest.raises(ValueError, match=message):
+        steps(Network([layer()], outputs=3, gamma=1.0), torch.zeros(1, 4))
+
+
+def test_pooling_that_is_not_one_lipschitz_is_an_error():
+    for pool in (nn.AvgPool2d(2), nn.AvgPool2d(2, stride=1, divisor_override=2)):
+        with pytest.raises(ValueError, match="takes average pooling of k x k pixels"):
+            steps(Network([pool], outputs=3, gamma=1.0), torch.zeros(1, 3, 8, 8))
+
+
+def test_networks_without_a_bound_or_of_several_precisions_are_an_error():
+    with pytest.raises(ValueError, match="without a Lipschitz bound can't be certified"):
+        steps(Network([AolLin(4, 3)], outputs=3, gamma=None), torch.zeros(1, 4))
+    net = Network([AolLin(4, 3)], outputs=3, gamma=1.0)
+    with pytest.raises(ValueError, match=r"in one precision, got torch\.float32, torch\.float64"):
+        steps(net, torch.zeros(1, 4).double())
+    with pytest.raises(ValueError, match=r"float32 or float64, got torch\.bfloat16"):
+        steps(copy.deepcopy(net).bfloat16(), torch.zeros(1, 4).bfloat16())
+    assert math.isfinite(steps(copy.deepcopy(net).double(), torch.zeros(1, 4).double())[0].lipschitz)

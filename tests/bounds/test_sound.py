@@ -1,0 +1,204 @@
+"""Radii that hold in floating point: an attack by rounding fails against them, and breaks those that ignore it."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lbdn import build_network
+from lbdn.bounds import SoundNetwork, pair_bounds, plain_sums
+from lbdn.certify import certified_radius
+from lbdn.layers import AolLin, LastLayerNormalization, OrthogonalLin, SandwichLin, freeze
+from lbdn.networks import Network
+from tests.oracles import perturb
+
+SHAPES = {"mlp": (1, 6, 6), "kwlarge": (1, 8, 8)}
+NETWORKS = [("mlp", f) for f in ("aol", "orthogonal", "sll", "sandwich")] + [
+    ("kwlarge", f) for f in ("aol", "orthogonal", "sll", "sandwich")
+]
+
+
+def network(architecture: str, family: str, dtype=torch.float32, **options) -> Network:
+    size = {"size": "tiny"} if architecture == "kwlarge" else {}
+    arguments = {"gamma": 2.0, "normalization": ([0.3], [0.4])} | options
+    net = build_network(architecture, family, input_shape=SHAPES[architecture], outputs=5, **size, **arguments)
+    return perturb(net, 0.05).to(dtype).requires_grad_(False).eval()
+
+
+def images(net: Network, shape, count: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.rand(count, *shape).to(next(net.parameters()).dtype)
+    return x, net(x).argmax(1)
+
+
+@pytest.mark.parametrize(("architecture", "family"), NETWORKS)
+@pytest.mark.parametrize(("dtype", "cost"), [(torch.float32, 1e-3), (torch.float64, 1e-8)])
+def test_the_sound_radius_is_below_that_of_real_arithmetic_by_what_rounding_costs(architecture, family, dtype, cost):
+    net = network(architecture, family, dtype)
+    x, labels = images(net, SHAPES[architecture])
+    with plain_sums():
+        sound = SoundNetwork(net, x[:1]).radius(x, labels)
+    real = certified_radius(net(x), labels, pair_bounds(net))
+    assert (sound < real).all()
+    assert (sound >= real - cost).all()  # in pixel units, of radii of about a hundredth
+    assert (sound > 0).sum() > 25
+
+
+@pytest.mark.parametrize("layer", [AolLin, OrthogonalLin, SandwichLin, LastLayerNormalization])
+def test_the_sound_radius_of_a_linear_classifier_is_next_to_its_exact_one(layer):
+    last = layer(30, 4, scale=2.0)
+    net = Network([last], outputs=4, gamma=2.0).double().requires_grad_(False)
+    x = torch.randn(50, 30, dtype=torch.float64)
+    logits, (W,) = net(x), last.operators()
+    labels = logits.argmax(1)
+    exact = (logits.gather(1, labels[:, None]) - logits) / torch.cdist(W, W)[labels]
+    exact = exact.nan_to_num(nan=math.inf).scatter(1, labels[:, None], math.inf).amin(1)
+    sound = SoundNetwork(net, x[:1]).radius(x, labels)
+    assert (sound < exact).all()
+    torch.testing.assert_close(sound, exact, rtol=1e-8, atol=1e-11)
+
+
+def orders(terms: np.ndarray, count: int, random: np.random.Generator):
+    """Orders of summation, for each row its own."""
+    yield np.tile(np.arange(terms.shape[1]), (2, 1))
+    yield np.argsort(terms, axis=1)
+    yield np.argsort(-terms, axis=1)
+    for _ in range(count):
+        yield np.stack([random.permutation(terms.shape[1]) for _ in range(2)])
+
+
+def predicts(terms: np.ndarray, b: np.ndarray, order: np.ndarray) -> int:
+    """The prediction in the type of the terms, summed one after the other."""
+    ordered = np.take_along_axis(terms, order, axis=1)
+    return int((np.cumsum(ordered, axis=1, dtype=terms.dtype)[:, -1] + b).argmax())
+
+
+def attack(net: Network, x: torch.Tensor, label: int, radius: float, tries: int = 100) -> bool:
+    """Whether rounding changes the prediction of a linear classifier at a floating-point input within the radius."""
+    W, b = (t.detach().numpy() for t in (*net.body[0].operators(), net.body[0].bias))
+    exact = W.astype(np.float64)
+    toward = exact[1 - label] - exact[label]
+    toward /= np.linalg.norm(toward)
+    start, random, digits = x.numpy(), np.random.default_rng(0), math.log10(torch.finfo(x.dtype).eps)
+    for _ in range(tries):
+        noise = random.normal(size=start.shape)
+        noise *= radius * 10 ** random.uniform(digits, -2) / np.linalg.norm(noise)
+        moved = (start + (radius * toward + noise) * (1 - 10 ** random.uniform(digits, -3))).astype(start.dtype)
+        inside = np.linalg.norm(moved.astype(np.longdouble) - start.astype(np.longdouble)) < radius
+        if inside and any(predicts(W * moved, b, order) != label for order in orders(W * moved, 5, random)):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_attack_by_rounding_breaks_real_radii_and_no_sound_ones(dtype):
+    net = Network([OrthogonalLin(784, 2)], outputs=2, gamma=1.0).to(dtype).requires_grad_(False)
+    x = torch.rand(400, 784, dtype=dtype)
+    labels = net(x).argmax(1)
+    sound_network = SoundNetwork(net, x[:1])
+    sound, real = sound_network.radius(x, labels), certified_radius(net(x), labels, pair_bounds(net))
+    near = real.argsort()[:25]
+    broken = [attack(net, x[i], int(labels[i]), float(real[i])) for i in near]
+    assert sum(broken) > 5
+    certified = [i for i in range(len(x)) if sound[i] > 0]
+    closest = sorted(certified, key=lambda i: float(sound[i]))[:25]
+    assert not any(attack(net, x[i], int(labels[i]), float(sound[i])) for i in closest)
+    if dtype == torch.float32:  # a radius that counts only a part of what rounding costs is broken, too
+        barely = real - (real - sound) / 200
+        assert any(attack(net, x[i], int(labels[i]), float(barely[i])) for i in near if barely[i] > 0)
+
+
+@pytest.mark.parametrize(("architecture", "family"), NETWORKS)
+def test_nothing_within_the_sound_radius_changes_the_prediction_of_the_float32_network(architecture, family):
+    net = network(architecture, family)
+    x, labels = images(net, SHAPES[architecture])
+    with plain_sums():
+        radius = SoundNetwork(net, x[:1]).radius(x, labels)
+        frozen = freeze(net)
+        moved = x.clone().requires_grad_()
+        logits = frozen(moved)
+        runner_up = logits.scatter(1, labels[:, None], -math.inf).argmax(1)
+        margin = (logits.gather(1, labels[:, None]) - logits.gather(1, runner_up[:, None])).sum()
+        gradient = torch.autograd.grad(margin, moved)[0]
+        direction = -gradient / gradient.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
+        for part in (0.5, 0.99, 1.0):
+            assert (
+                frozen(x + part * 0.999999 * radius.float().view(-1, 1, 1, 1) * direction).argmax(1) == labels
+            ).all()
+
+
+def test_pairs_are_never_worse_than_root_two_times_the_bound_and_hold_for_the_network():
+    for layer in (AolLin, OrthogonalLin, SandwichLin):
+        body = perturb(layer(6, 4, scale=3.0), 0.0 if layer is not AolLin else 0.5)
+        net = Network([body], outputs=4, gamma=3.0).double().requires_grad_(False)
+        bounds, blunt, (W,) = pair_bounds(net), net.pair_gamma(), body.operators()
+        assert (bounds <= blunt).all()
+        for i in range(4):
+            for j in range(4):
+                assert float(bounds[i, j]) == pytest.approx(min(float((W[i] - W[j]).norm()), float(blunt[i, j])))
+    assert (pair_bounds(Network([AolLin(6, 4)], outputs=4, gamma=1.0)) < 0.95 * 2**0.5).all()
+
+
+def test_pairs_of_other_networks_are_root_two_times_the_bound():
+    assert pair_bounds(build_network("mlp", "plain", input_shape=(4,), outputs=3)) is None
+    for family, options in (("sll", {}), ("sandwich", {"last_layer_normalization": True})):
+        net = network("mlp", family, **options)
+        assert torch.equal(pair_bounds(net), net.pair_gamma())
+    frozen = freeze(network("mlp", "aol"))
+    assert (pair_bounds(frozen) < frozen.pair_gamma()).any()
+
+
+def test_wrong_predictions_and_inputs_that_are_not_finite_have_no_radius():
+    net = network("mlp", "sandwich")
+    x, labels = images(net, SHAPES["mlp"], 4)
+    sound = SoundNetwork(net, x[:1])
+    assert (sound.radius(x, (labels + 1) % 5) == 0).all()
+    x[0, 0, 0, 0], x[1, 0, 0, 0], x[2, 0, 0, 0] = math.nan, math.inf, 1e38
+    assert sound.radius(x, labels)[:3].tolist() == [0, 0, 0]
+    assert sound.radius(x, labels)[3] > 0
+
+
+def test_pixels_are_certified_as_the_floats_that_the_network_gets():
+    net = network("mlp", "orthogonal")
+    pixels = torch.randint(0, 256, (20, 1, 6, 6), dtype=torch.uint8)
+    x = pixels / 255
+    sound, labels = SoundNetwork(net, x[:1]), net(x).argmax(1)
+    assert torch.equal(sound.radius(pixels, labels), sound.radius(x, labels))
+    torch.testing.assert_close(sound.radius(x, labels, batch_size=7), sound.radius(x, labels))
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_reduced_precision_is_refused_and_switched_off_where_asked(precision):
+    net = network("mlp", "sandwich")
+    x, _ = images(net, SHAPES["mlp"], 1)
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with pytest.raises(ValueError, match="in TF32 or bfloat16"):
+            SoundNetwork(net, x)
+        with plain_sums():
+            SoundNetwork(net, x)
+            assert not torch.backends.cudnn.enabled
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_autocast_and_half_precision_are_refused():
+    net = network("mlp", "sandwich")
+    x, _ = images(net, SHAPES["mlp"], 1)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="autocast computes in less"):
+        SoundNetwork(net, x)
+    for dtype in (torch.bfloat16, torch.float16):
+        with pytest.raises(ValueError, match="take a network in float32 or float64"):
+            SoundNetwork(copy.deepcopy(net).to(dtype), x.to(dtype))
+
+
+def test_a_network_whose_operators_are_off_gets_larger_bounds_not_a_false_certificate(monkeypatch):
+    net = Network([OrthogonalLin(6, 3)], outputs=3, gamma=1.0).requires_grad_(False)
+    x = torch.rand(1, 6)
+    sound = SoundNetwork(net, x).pairs
+    operators = OrthogonalLin.operators
+    monkeypatch.setattr(OrthogonalLin, "frozen_operators", lambda self: (1.5 * operators(self)[0],))
+    broken = SoundNetwork(net, x)
+    torch.testing.assert_close(broken.pairs, 1.5 * sound, rtol=1e-5, atol=0)
