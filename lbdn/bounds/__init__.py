@@ -1,7 +1,7 @@
 """Bounds of Lipschitz constants: lower ones by search, upper ones by norms, by the LMI and of what runs in floats."""
 
 from lbdn.bounds.lipsdp import lipsdp
-from lbdn.bounds.lmi import lmi_blocks, lmi_matrix, with_slack
+from lbdn.bounds.lmi import lmi_blocks, lmi_certificate, lmi_matrix, with_slack
 from lbdn.bounds.lower import LowerBound, empirical_lower_bound, layer_lower_bounds
 from lbdn.bounds.sound import SoundNetwork, plain_sums
 from lbdn.bounds.upper import layer_norms, pair_bounds, spectral_product
@@ -14,6 +14,7 @@ __all__ = [
     "layer_norms",
     "lipsdp",
     "lmi_blocks",
+    "lmi_certificate",
     "lmi_matrix",
     "pair_bounds",
     "plain_sums",

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from lbdn.verify import is_positive_semidefinite
+from lbdn.verify.layers import RECOMPUTED as RECOMPUTED
 
 # Products and sums of up to a million non-negative numbers in float64 are below their exact value by less than this.
 UPWARD = 1 + 1e-9
 DOWNWARD = 1 - 1e-9
 UNIT = 2.0**-53  # of float64
 WEIGHTED = 8  # roundings in float64 of two entries that have been multiplied by weights
-RECOMPUTED = 2  # units of roundoff by which operators, rounded once from float64, may differ from machine to machine
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -58,20 +58,19 @@ def spectral_norm(matrix: Tensor, unit: float) -> float:
 def largest_eigenvalue(matrix: Tensor, error: Tensor) -> float:
     r"""Return an upper bound of the eigenvalues of all symmetric matrices within ``error``, entry by entry.
 
-    The bound c is the computed eigenvalue and a little more, so much that the Cholesky factorization of
-    :math:`c I - M` proves it.
+    The computed eigenvalue and a little more, so much that the Cholesky factorization of :math:`c I - M` proves it; and
+    the largest row sum of the errors.
     """
     symmetric, allowed = ((part + part.mT).double().cpu().numpy() / 2 for part in (matrix, error))
     if not (np.isfinite(symmetric).all() and np.isfinite(allowed).all()):
         return math.inf
     computed = float(np.linalg.eigvalsh(symmetric)[-1])
-    size = max(float(np.abs(symmetric).sum(axis=1).max()), np.finfo(float).tiny)
-    more = 1.02 * float(allowed.sum(axis=1).max()) + 1e-14 * len(symmetric) * size
+    more = max(1e-14 * float(np.abs(symmetric).sum(axis=1).max()), np.finfo(float).tiny)
     for _ in range(60):
         bound = max(computed + more, more)
         difference = bound * np.eye(len(symmetric)) - symmetric
-        if is_positive_semidefinite(difference, allowed + 2**-52 * np.abs(difference)):
-            return bound
+        if is_positive_semidefinite(difference, 4 * UNIT * (np.abs(difference) + np.abs(symmetric))):
+            return (bound + float(allowed.sum(axis=1).max())) * UPWARD
         more *= 2
     return math.inf
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lbdn.explicit import Explicit
+from lbdn.verify import proves_lipschitz_bound
 
 
 def lmi_matrix(form: Explicit) -> Tensor:
@@ -86,6 +87,25 @@ def with_slack(form: Explicit, epsilon: float) -> Explicit:
         gamma=gamma * shrink**-depth,
         multipliers=[shrink ** (2 * k + 1 - depth) * m for k, m in enumerate(multipliers)],
     )
+
+
+def lmi_certificate(form: Explicit) -> Explicit:
+    r"""Return the network with a slightly larger gamma and multipliers that ``lbdn.verify`` proves.
+
+    The smallest power of ten that is slack enough, doubled: so the proof doesn't hang on one machine's last digits.
+
+    Args:
+        form: a network with multipliers that prove its gamma, up to a thousandth.
+
+    Raises:
+        ValueError: without gamma or multipliers, or if nothing could be proved.
+    """
+    for exponent in range(-11, -2):
+        proved, given = with_slack(form, 10.0**exponent), with_slack(form, 2 * 10.0**exponent)
+        weights, multipliers = ([t.numpy() for t in tensors] for tensors in (proved.weights, proved.multipliers or []))
+        if proves_lipschitz_bound(weights, multipliers, proved.gamma or 0.0):
+            return given
+    raise ValueError(f"the multipliers don't prove gamma {form.gamma:.6g}, nor one a thousandth larger")
 
 
 def _proof(form: Explicit) -> tuple[float, list[Tensor]]:

@@ -64,13 +64,16 @@ def steps(network: Network, example: Tensor) -> list[Step]:
     if len(types) > 1:
         raise ValueError(f"takes a network and inputs in one precision, got {', '.join(sorted(map(str, types)))}")
     result: list[Step] = []
-    for module in (network.normalization, *network.body):
-        if module is not None:
-            layer = module.layer if isinstance(module, Frozen) else module
-            if isinstance(layer, CircularConv):
-                result.append(Step(layer.blocks))
-            result.append(_step(layer, example))
-            example = module(example)
+    named = [(f"body.{name}", module) for name, module in network.body.named_children()]
+    if network.normalization is not None:
+        named.insert(0, ("normalization", network.normalization))
+    for name, module in named:
+        layer = module.layer if isinstance(module, Frozen) else module
+        if isinstance(layer, CircularConv):
+            result.append(Step(layer.blocks))
+        result.append(_step(layer, example))
+        result[-1].name = name
+        example = module(example)
     return result
 
 

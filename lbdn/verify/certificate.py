@@ -1,0 +1,137 @@
+"""A run's certificate, and what makes it hold."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lbdn.verify.archive import read_tensors
+from lbdn.verify.layers import UNITS, NotCoveredError, Tensors, constant_holds, diagonal, operators
+from lbdn.verify.lmi import proves_lipschitz_bound
+
+VERSION = 1
+REAL = 1 + 1e-9  # what a constant in real arithmetic may exceed its layer's scale by
+UPWARD = 1 + 1e-12  # covers the rounding of a product of some thousand constants
+WITHOUT_PARAMETERS = {"Flatten": 1.0}
+
+
+class RejectedError(Exception):
+    """The first thing about a certificate that doesn't hold."""
+
+
+def check(run: Path) -> Iterator[str]:
+    """Yield what has been checked, step by step, of the certificate in a run's folder.
+
+    Raises:
+        RejectedError: for the first thing that doesn't hold.
+        NotCoveredError: for a network of layers about which nothing is proved here.
+        FileNotFoundError: if there is no certificate, or no weights.
+    """
+    certificate = read_certificate(run / "certificate.json")
+    weights = run / "weights.pt"
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    if digest != certificate["weights_sha256"]:
+        raise RejectedError(f"{weights} isn't the file that was certified: its SHA-256 is {digest}")
+    yield f"{weights} is the file that was certified"
+    tensors = read_tensors(weights)
+    layers = certificate["layers"]
+    parameters = _distributed(layers, tensors)
+    factor = 1 / float(tensors["normalization.std"].min()) if "normalization.std" in tensors else 1.0
+    matrices = [
+        operators(layer["type"], own, layer["scale"]) if own else None
+        for layer, own in zip(layers, parameters, strict=True)
+    ]
+    yield _real(certificate, matrices)
+    product = 1.0
+    for layer, own, operator in zip(layers, parameters, matrices, strict=True):
+        psi = diagonal(own) if own and "log_psi" in own else None
+        constant = layer["constant"]
+        if operator is None:
+            proved = constant >= WITHOUT_PARAMETERS[layer["type"]]
+        else:
+            proved = constant_holds(operator, psi, layer["scale"], constant, certificate["precision"])
+        if not proved:
+            raise RejectedError(
+                f"{layer['name']} ({layer['type']}), rounded, isn't proved to be {constant!r}-Lipschitz"
+            )
+        product *= constant
+    rounded = certificate["gamma_rounded"]
+    if not product * UPWARD <= rounded:
+        raise RejectedError(f"the layers' constants have the product {product!r}, above gamma_rounded {rounded!r}")
+    yield f"operators rounded to {certificate['precision']} prove {rounded:.7g}, layer by layer"
+    yield f"holds: from pixels, {factor * certificate['gamma']:.7g}-Lipschitz, and {factor * rounded:.7g} rounded"
+
+
+def read_certificate(path: Path) -> dict[str, Any]:
+    """Return a certificate's contents.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        RejectedError: if it is damaged, changed since it was written, or of another version.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        sealed = content.pop("sha256")
+        seal(content)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise RejectedError(f"{path} is no certificate: {error!r}") from error
+    if seal(content) != sealed:
+        raise RejectedError(f"{path} has been changed since it was written")
+    if content.get("version") != VERSION or content.get("precision") not in UNITS:
+        raise RejectedError(f"{path} is of another version than {VERSION}, or of an unknown precision")
+    return content
+
+
+def seal(content: dict[str, Any]) -> str:
+    """Return the digest of a certificate's contents: against accidents, since who changes a file can write it anew."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _distributed(layers: list[dict[str, Any]], tensors: Tensors) -> list[Tensors]:
+    """Return each layer's own tensors; all tensors have to belong to one, in the order of the network."""
+    parts: list[Tensors] = []
+    places = [int(layer["name"].removeprefix("body.")) for layer in layers]
+    if any(after <= before for before, after in pairwise(places)):
+        raise RejectedError("the certificate's layers are out of order")
+    for layer in layers:
+        start = layer["name"] + "."
+        own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+        if not own and layer["type"] not in WITHOUT_PARAMETERS:
+            raise NotCoveredError(f"layers of type {layer['type']}")
+        parts.append(own)
+    known = sum(map(len, parts)) + sum(name.startswith("normalization.") for name in tensors)
+    if known != len(tensors):
+        raise RejectedError("the certificate leaves out layers that have weights")
+    return parts
+
+
+def _real(certificate: dict[str, Any], matrices: list[list[np.ndarray] | None]) -> str:
+    """Check the bound of the network in real arithmetic; return what was proved."""
+    gamma, multipliers = certificate["gamma"], certificate["multipliers"]
+    given = [own for own in matrices if own is not None]
+    if multipliers is not None:
+        weights, pending = [], None
+        for weight, *following in given:
+            weights.append(weight if pending is None else weight @ pending)
+            pending = following[0] if following else None
+        try:
+            proved = proves_lipschitz_bound(weights, [np.array(m) for m in multipliers], gamma)
+        except ValueError as error:
+            raise RejectedError(f"the multipliers don't fit the weights: {error}") from error
+        if not proved:
+            raise RejectedError(f"the multipliers don't prove gamma {gamma!r}")
+        return f"multipliers of {sum(map(len, multipliers))} hidden units prove gamma {gamma:.10g}"
+    scales = [layer["scale"] for layer, own in zip(certificate["layers"], matrices, strict=True) if own is not None]
+    for own, scale in zip(given, scales, strict=True):
+        if len(own) != 1 or not constant_holds(own, None, scale, scale * REAL, "float64"):
+            raise RejectedError(f"a layer isn't proved to be {scale!r}-Lipschitz in real arithmetic")
+    if not math.prod(scale * REAL for scale in scales) <= gamma:
+        raise RejectedError(f"the layers' norms don't prove gamma {gamma!r}")
+    return f"the layers' norms prove gamma {gamma:.10g}"

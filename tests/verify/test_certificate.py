@@ -1,0 +1,199 @@
+"""Certificates: what the library writes is proved by the checker, and nothing that has been changed is."""
+
+import json
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from lbdn import build_network
+from lbdn.bounds import SoundNetwork
+from lbdn.certificate import write_certificate
+from lbdn.layers import AolFc, AolLin, OrthogonalFc, OrthogonalLin, SandwichFc, SandwichLin
+from lbdn.networks import Network
+from lbdn.runs import save_run
+from lbdn.verify.__main__ import main
+from lbdn.verify.certificate import RejectedError, check, seal
+from lbdn.verify.layers import NotCoveredError, constant_holds, diagonal, operators
+from tests.oracles import perturb
+
+LAYERS = [AolFc, AolLin, OrthogonalFc, OrthogonalLin, SandwichFc, SandwichLin]
+
+
+def certified(folder, family="sandwich", architecture="mlp", shape=(1, 6, 6), **options):
+    arguments = {"gamma": 2.0, "normalization": ([0.3], [0.4]), "input_shape": shape, "outputs": 4} | options
+    network = perturb(build_network(architecture, family, **arguments), 0.02)
+    with torch.no_grad():
+        network.normalization.std.fill_(0.4)
+    save_run(folder, network, {"network": arguments})
+    write_certificate(folder, network, SoundNetwork(network, torch.zeros(1, *shape)))
+    return folder
+
+
+def contents(folder):
+    content = json.loads((folder / "certificate.json").read_text())
+    content.pop("sha256")
+    return content
+
+
+def resealed(folder, **changes):
+    content = contents(folder) | changes
+    (folder / "certificate.json").write_text(json.dumps(content | {"sha256": seal(content)}))
+    return folder
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("sizes", [(7, 5), (5, 7), (4, 4), (1, 3), (3, 1)])
+def test_operators_are_those_of_the_library(layer, sizes):
+    module = perturb(layer(*sizes, scale=1.7), 0.3).double().requires_grad_(False)
+    state = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+    for own, theirs in zip(operators(layer.__name__, state, 1.7), module.operators(), strict=True):
+        np.testing.assert_allclose(own, theirs.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_constants_are_proved_from_just_above_the_scale_and_not_below(layer, precision):
+    module = perturb(layer(9, 6, scale=0.7), 0.0 if layer in (AolFc, AolLin) else 0.3)
+    state = {name: tensor.detach().numpy() for name, tensor in module.state_dict().items()}
+    matrices = operators(layer.__name__, state, 0.7)
+    psi = diagonal(state) if layer is SandwichFc else None
+    norm = 0.7 if psi is not None else float(np.linalg.norm(matrices[0], 2))
+    above, below = (1 + 1e-5, 1 - 1e-6) if precision == "float32" else (1 + 1e-12, 1 - 1e-12)
+    assert constant_holds(matrices, psi, 0.7, norm * above, precision)
+    assert not constant_holds(matrices, psi, 0.7, norm * below, precision)
+    for broken in (1.001 * matrices[0], np.full_like(matrices[0], np.nan)):
+        assert not constant_holds([broken, *matrices[1:]], psi, 0.7, norm * above, precision)
+
+
+@pytest.mark.parametrize("family", ["sandwich", "orthogonal", "aol"])
+def test_what_the_library_writes_holds(tmp_path, family, capsys):
+    folder = certified(tmp_path, family)
+    assert main([str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert lines[-1].startswith("holds: from pixels, 5")
+    content = contents(folder)
+    assert 2 < content["gamma"] < 2 * (1 + 1e-7)
+    assert content["gamma"] < content["gamma_rounded"] < 2 * (1 + 1e-3)
+    assert (content["multipliers"] is not None) == (family == "sandwich")
+
+
+def test_a_network_in_float64_is_certified_as_such(tmp_path):
+    network = Network([SandwichFc(5, 4), SandwichLin(4, 3)], outputs=3, gamma=1.0).double()
+    save_run(tmp_path, network, {})
+    write_certificate(tmp_path, network, SoundNetwork(network, torch.zeros(1, 5, dtype=torch.float64)))
+    assert contents(tmp_path)["precision"] == "float64"
+    assert main([str(tmp_path)]) == 0
+    assert contents(tmp_path)["gamma_rounded"] < 1 + 1e-7
+
+
+def test_a_changed_bit_of_the_weights_is_seen(tmp_path):
+    folder = certified(tmp_path)
+    original = (folder / "weights.pt").read_bytes()
+    for place in np.random.default_rng(0).integers(0, len(original), 20):
+        changed = bytearray(original)
+        changed[place] ^= 1
+        (folder / "weights.pt").write_bytes(changed)
+        with pytest.raises(RejectedError, match="isn't the file that was certified"):
+            list(check(folder))
+
+
+def test_a_changed_digit_of_the_certificate_is_seen(tmp_path):
+    folder = certified(tmp_path)
+    original = (folder / "certificate.json").read_text()
+    digits = [i for i, character in enumerate(original) if character.isdigit()]
+    for place in np.random.default_rng(0).choice(digits, 40):
+        changed = original[:place] + str((int(original[place]) + 1) % 10) + original[place + 1 :]
+        if json.loads(changed) == json.loads(original):
+            continue  # the seventeenth digit of a number need not change it
+        (folder / "certificate.json").write_text(changed)
+        with pytest.raises(RejectedError):
+            list(check(folder))
+
+
+def test_claims_that_are_not_true_are_not_proved_even_with_a_new_seal(tmp_path):
+    folder = certified(tmp_path)
+    content = contents(folder)
+    multipliers, layers = content["multipliers"], content["layers"]
+    smaller = [{**layer, "constant": 0.3 * layer["constant"]} for layer in layers]
+    wrong = [
+        {"gamma": 0.5 * content["gamma"]},
+        {"multipliers": [[-m for m in multipliers[0]], *multipliers[1:]]},
+        {"multipliers": [[30 * m for m in multipliers[0]], *multipliers[1:]]},
+        {"multipliers": multipliers[:-1]},
+        {"multipliers": None},
+        {"gamma_rounded": 2.0},
+        {"gamma_rounded": float(np.nextafter(np.prod([layer["constant"] for layer in layers]), 0))},
+        *({"layers": [*layers[:k], smaller[k], *layers[k + 1 :]]} for k in range(len(layers))),
+        {"layers": layers[::-1]},
+        {"layers": layers[:-1]},
+        {"layers": [{**layers[0], "constant": 0.5}, *layers[1:]]},
+        {"layers": [*layers[:-1], {**layers[-1], "scale": layers[-1]["scale"] / 2}]},
+        {"version": 2},
+        {"precision": "float16"},
+        {"precision": "float64"},
+    ]
+    for change in wrong:
+        resealed(folder, **content | change)
+        assert main([str(folder)]) == 1, change
+    resealed(folder, **content)
+    assert main([str(folder)]) == 0
+
+
+@pytest.mark.parametrize("name", ["weights_sha256", "layers", "multipliers", "gamma", "gamma_rounded", "precision"])
+def test_certificates_without_a_part_do_not_hold(tmp_path, name, capsys):
+    folder = certified(tmp_path)
+    content = contents(folder)
+    content.pop(name)
+    (folder / "certificate.json").write_text(json.dumps(content | {"sha256": seal(content)}))
+    assert main([str(folder)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("does not hold: ")
+
+
+def test_networks_of_other_layers_are_not_covered(tmp_path, capsys):
+    folder = certified(tmp_path, "sandwich", "kwlarge", (1, 8, 8), size="tiny")
+    with pytest.raises(NotCoveredError):
+        list(check(folder))
+    assert main([str(folder)]) == 3
+    assert capsys.readouterr().out.splitlines()[-1] == "not covered: layers of type SandwichConv"
+
+
+def test_folders_without_a_certificate_and_calls_without_a_folder(tmp_path, capsys):
+    assert main([str(tmp_path)]) == 1
+    assert "No such file" in capsys.readouterr().out
+    (tmp_path / "certificate.json").write_text("not JSON")
+    assert main([str(tmp_path)]) == 1
+    assert "is no certificate" in capsys.readouterr().out
+    assert [main([]), main(["a", "b"]), main(["--no"]), main(["--help"])] == [2, 2, 2, 0]
+
+
+def test_networks_without_a_bound_get_no_certificate(tmp_path):
+    sound = SoundNetwork(Network([AolLin(4, 2)], outputs=2, gamma=1.0), torch.zeros(1, 4))
+    with pytest.raises(ValueError, match="without a Lipschitz bound"):
+        write_certificate(tmp_path, Network([AolLin(4, 2)], outputs=2, gamma=None), sound)
+
+
+def test_the_checker_is_a_command_that_needs_numpy_and_nothing_else(tmp_path):
+    layers = [SandwichFc(p, q) for p, q in pairwise((784, 64, 64))]
+    network = Network([*layers, SandwichLin(64, 10)], outputs=10, gamma=1.0)
+    save_run(tmp_path, network, {})
+    write_certificate(tmp_path, network, SoundNetwork(network, torch.zeros(1, 784)))
+    start = time.perf_counter()
+    assert len(list(check(tmp_path))) == 4
+    assert time.perf_counter() - start < 0.1
+    script = (
+        "import sys\nfrom lbdn.verify.__main__ import main\nstatus = main(sys.argv[1:])\n"
+        "print(sorted(m for m in sys.modules if m.split('.')[0] in ('torch', 'scipy', 'lbdn')))\nsys.exit(status)"
+    )
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - start < 1
+    *_, holds, modules = done.stdout.splitlines()
+    assert holds.startswith("holds: ")
+    own = [f"lbdn.verify.{name}" for name in ("__main__", "archive", "certificate", "layers", "lmi")]
+    assert modules == str(["lbdn", "lbdn.verify", *own])
