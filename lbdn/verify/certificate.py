@@ -40,6 +40,7 @@ def check(run: Path) -> Iterator[str]:
     yield f"{weights} is the file that was certified"
     tensors = read_tensors(weights)
     layers = certificate["layers"]
+    _described(run / "run.json", layers)
     parameters = _distributed(layers, tensors)
     factor = 1 / float(tensors["normalization.std"].min()) if "normalization.std" in tensors else 1.0
     matrices = [
@@ -92,6 +93,14 @@ def read_certificate(path: Path) -> dict[str, Any]:
 def seal(content: dict[str, Any]) -> str:
     """Return the digest of a certificate's contents: against accidents, since who changes a file can write it anew."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _described(path: Path, layers: list[dict[str, Any]]) -> None:
+    """Check the layers' scales, which no weights hold, against the bound that the run's description asks for."""
+    gamma = json.loads(path.read_text(encoding="utf-8")).get("network", {}).get("gamma")
+    product = math.prod(layer["scale"] for layer in layers)
+    if gamma is not None and not math.isclose(product, gamma, rel_tol=1e-12):
+        raise RejectedError(f"the layers' scales make {product!r}, but {path} describes a network of gamma {gamma!r}")
 
 
 def _distributed(layers: list[dict[str, Any]], tensors: Tensors) -> list[Tensors]:
