@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lbdn.bounds.enclosure import RECOMPUTED, UPWARD, accumulated, norms, unit_roundoff
-from lbdn.bounds.maps import LinearMap, by_channel
+from lbdn.bounds.maps import LinearMap
 
 SCALED = 2  # roundings of a scaled input: of the constant and of the product
 FACTORED = 3 + RECOMPUTED  # of hidden units' factors, recomputed, of their product, of the last difference
@@ -84,8 +84,8 @@ class Affine(Step):
 
     def run(self, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return the exact output and a bound of its error in ``dtype``."""
-        y, error = self.map.run(x, self.bias, dtype)
-        return y.relu() if self.activated else y, norms(error)
+        y, error = self.map.run(x, self.bias, dtype, self.lipschitz)
+        return y.relu() if self.activated else y, error
 
     def spread(self, dtype: torch.dtype) -> float:
         """Return how much the bound grows at most for an input that is one away."""
@@ -108,22 +108,23 @@ class Sandwich(Step):
         self, inner: LinearMap, outer: LinearMap, bias: Tensor | None, psi: Tensor, lipschitz: float, outer_norm: float
     ) -> None:
         self.inner, self.outer, self.bias, self.psi = inner, outer, bias, psi
-        self.lipschitz, self.outer_norm = lipschitz, outer_norm
+        self.lipschitz, self.outer_norm, self.inner_norm = lipschitz, outer_norm, UPWARD * lipschitz * outer_norm
 
     def run(self, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return the exact output and a bound of its error in ``dtype``."""
-        hidden, inside = self.inner.run(x, self.bias, dtype)
-        outside = self.outer.relative_error(dtype) * self.outer.sizes(inside)
-        y, at_exact = self.outer.run(hidden.relu(), None, dtype)
-        own = self.outer_norm * norms(by_channel(self.psi, inside) * inside) + norms(at_exact + outside)
-        return y, UPWARD * own
+        hidden, inside = self.inner.run(x, self.bias, dtype, self.inner_norm, rows=self.psi)
+        y, outside = self.outer.run(hidden.relu(), None, dtype, self.outer_norm, columns=self.psi)
+        return y, UPWARD * (self._through(dtype) * inside + outside)
 
     def spread(self, dtype: torch.dtype) -> float:
         """Return how much the bound grows at most for an input that is one away."""
-        inner_norm = self.lipschitz * self.outer_norm
-        inside = self.inner.spread(dtype, inner_norm, self.psi)
-        outside = self.outer.relative_error(dtype) * self.outer.sizes_norm(columns=1 / self.psi)
-        return UPWARD * (self.outer_norm * inside + outside * (inner_norm + inside))
+        inside = self.inner.spread(dtype, self.inner_norm, rows=self.psi)
+        through = self._through(dtype)
+        return UPWARD * (through * inside + (through - self.outer_norm) * self.inner_norm)
+
+    def _through(self, dtype: torch.dtype) -> float:
+        """Return what an error of the hidden units becomes, with the larger error of running V on them."""
+        return UPWARD * (self.outer_norm + self.outer.spread(dtype, self.outer_norm, columns=self.psi))
 
 
 class Residual(Step):
@@ -156,20 +157,22 @@ class Residual(Step):
     def run(self, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return the exact output and a bound of its error in ``dtype``."""
         x, unit = self.scale * x, unit_roundoff(dtype)
-        hidden, inside = self.inner.run(x, self.bias, dtype, more=SCALED)
-        outside = self.outer.relative_error(dtype, FACTORED) * self.outer.sizes(inside)
-        removed, at_exact = self.outer.run(hidden.relu(), None, dtype, more=FACTORED)
-        own = self.outer_norm * norms(by_channel(self.roots, inside) * inside) + norms(at_exact + outside)
-        copied = (self.unscaled * accumulated(SCALED, unit) + 2 * unit) * norms(
-            x.abs() + torch.finfo(dtype).tiny / unit
-        )
-        return x - removed, UPWARD * (own + copied)
+        hidden, inside = self.inner.run(x, self.bias, dtype, self.outer_norm, SCALED, rows=self.roots)
+        removed, outside = self.outer.run(hidden.relu(), None, dtype, self.outer_norm, FACTORED, columns=self.roots)
+        copied = self._copied(unit) * norms(x.abs() + torch.finfo(dtype).tiny / unit)
+        return x - removed, UPWARD * (self._through(dtype) * inside + outside + copied)
 
     def spread(self, dtype: torch.dtype) -> float:
         """Return how much the bound grows at most for an input that is one away."""
-        unit = unit_roundoff(dtype)
-        inverse = torch.where(self.roots > 0, 1 / self.roots, 0)
-        inside = self.inner.spread(dtype, self.outer_norm, self.roots, SCALED)
-        outside = self.outer.relative_error(dtype, FACTORED) * self.outer.sizes_norm(columns=inverse)
-        copied = self.unscaled * accumulated(SCALED, unit) + 2 * unit
-        return UPWARD * self.scale * (self.outer_norm * inside + outside * (self.outer_norm + inside) + copied)
+        inside = self.inner.spread(dtype, self.outer_norm, SCALED, rows=self.roots)
+        through = self._through(dtype)
+        own = through * inside + (through - self.outer_norm) * self.outer_norm
+        return UPWARD * self.scale * (own + self._copied(unit_roundoff(dtype)))
+
+    def _through(self, dtype: torch.dtype) -> float:
+        """Return what an error of the hidden units becomes, with the larger error of running V on them."""
+        return UPWARD * (self.outer_norm + self.outer.spread(dtype, self.outer_norm, FACTORED, columns=self.roots))
+
+    def _copied(self, unit: float) -> float:
+        """Return the relative error of the scaled input, at both places where it goes."""
+        return self.unscaled * accumulated(SCALED, unit) + 2 * unit

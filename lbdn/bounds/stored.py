@@ -22,7 +22,7 @@ from lbdn.bounds.enclosure import (
     spectral_norm,
     unit_roundoff,
 )
-from lbdn.bounds.maps import Kernel, LinearMap, Matrix, weighted
+from lbdn.bounds.maps import Kernel, LinearMap, Matrix, Spectral, weighted
 from lbdn.bounds.rounding import Affine, Entrywise, Residual, Sandwich, Step
 from lbdn.layers import (
     AolConv,
@@ -126,8 +126,8 @@ def _(layer: LastLayerNormalization, x: Tensor) -> Step:
 def _(layer: OrthogonalConv, x: Tensor) -> Step:
     _activated(layer)
     (operator,) = _stored(layer, x)
-    bound = spectral_norm(_matrix(operator), unit_roundoff(x.dtype))
-    return Affine(_map(operator), _bias(layer), True, max(layer.scale, bound))
+    bound = max(spectral_norm(matrix, unit_roundoff(x.dtype)) for matrix in _each(operator))
+    return Affine(_map(operator, layer, x), _bias(layer), True, max(layer.scale, bound))
 
 
 @_step.register(SandwichFc)
@@ -136,10 +136,13 @@ def _(layer: SandwichFc | SandwichConv, x: Tensor) -> Step:
     _activated(layer)
     inner, outer = _stored(layer, x)
     psi = exponential(layer.log_psi.detach().double())
-    tau = sandwich_excess(_matrix(inner), _matrix(outer), psi, layer.scale, unit_roundoff(x.dtype))
+    repeated = psi if outer.dim() == 2 else torch.cat([psi, psi])  # of real and imaginary parts
+    tau = max(
+        sandwich_excess(*matrices, repeated, layer.scale, unit_roundoff(x.dtype))
+        for matrices in zip(_each(inner), _each(outer), strict=True)
+    )
     lipschitz, outer_norm = UPWARD * layer.scale * tau, UPWARD * math.sqrt(2 * tau)
-    image = isinstance(layer, SandwichConv)
-    return Sandwich(_map(inner, image), _map(outer, image), _bias(layer), psi, lipschitz, outer_norm)
+    return Sandwich(_map(inner, layer, x), _map(outer, layer, x), _bias(layer), psi, lipschitz, outer_norm)
 
 
 def sandwich_excess(inner: Tensor, outer: Tensor, psi: Tensor, scale: float, unit: float) -> float:
@@ -155,7 +158,7 @@ def sandwich_excess(inner: Tensor, outer: Tensor, psi: Tensor, scale: float, uni
     which is :math:`A A^T + B B^T = I` for :math:`U = s \sqrt2 \Psi^{-1} B` and :math:`V = \sqrt2 A^T \Psi`. It also
     bounds :math:`\tfrac12 \|V \Psi^{-1}\|^2`.
     """
-    left = weighted(outer.detach().double(), None, 1 / psi).mT
+    left = weighted(outer.detach().double(), None, psi).mT
     right = weighted(inner.detach().double(), psi / scale, None)
     return max(1.0, spectral_norm(torch.cat([left, right], dim=1), unit) ** 2 / 2 * UPWARD)
 
@@ -233,18 +236,23 @@ def _weighted_row_sum(sizes: Tensor, weights: Tensor) -> float:
 
 
 def _stored(layer: Layer, x: Tensor) -> tuple[Tensor, ...]:
-    return tuple(operator.detach() for operator in layer.frozen_operators(*layer.image_size(x)))
+    """Return a layer's operators as ``freeze`` has them: computed in float64, rounded once."""
+    exact = copy.deepcopy(layer).double().operators(*layer.image_size(x))
+    return tuple(operator.detach().to(x.dtype) for operator in exact)
 
 
-def _matrix(operator: Tensor) -> Tensor:
-    """Return the matrix of a map of vectors, of single pixels' channels, or of whole images."""
-    return operator.flatten(3).flatten(0, 2) if operator.dim() == 6 else operator
+def _each(operator: Tensor) -> Tensor:
+    """Return the matrix of each frequency; the norm of the whole map is the largest of theirs.
+
+    Those of frequencies that are their own conjugates act on real parts alone, so theirs is an upper bound.
+    """
+    return operator if operator.dim() == 3 else operator[None]
 
 
-def _map(operator: Tensor, images: bool = True) -> LinearMap:
-    if operator.dim() == 6:
-        return Matrix(_matrix(operator), tuple(operator.shape[:3]))
-    return Kernel(operator[:, :, None, None]) if images else Matrix(operator)
+def _map(operator: Tensor, layer: Layer, x: Tensor) -> LinearMap:
+    if operator.dim() == 3:
+        return Spectral(operator, *layer.image_size(x))
+    return Kernel(operator[:, :, None, None]) if x.dim() == 4 else Matrix(operator)
 
 
 def _bias(layer: Layer) -> Tensor | None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from lbdn.verify.lmi import SAFETY, UNIT, is_positive_semidefinite
 
-RECOMPUTED = 4  # units of roundoff
+RECOMPUTED = 2  # units of roundoff: two roundings of nearly the same number
 MAX_GAIN, MAX_LOGARITHM = 1e5, 20.0  # where layers saturate
 SLACK = 1 + 2**-48  # covers the few roundings of a claimed constant on its way
 UNITS = {"float32": 2.0**-24, "float64": UNIT}

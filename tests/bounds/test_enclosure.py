@@ -30,11 +30,11 @@ def test_norms_bound_those_of_all_recomputed_matrices():
     unit, matrix = 2.0**-24, torch.randn(6, 9, dtype=torch.float64)
     bound = spectral_norm(matrix, unit)
     for _ in range(50):
-        other = matrix * (1 + 4 * unit * torch.randint(-1, 2, matrix.shape))
+        other = matrix * (1 + 2 * unit * torch.randint(-1, 2, matrix.shape))
         assert float(torch.linalg.matrix_norm(other, 2)) <= bound
     worst = torch.ones(4, 4, dtype=torch.float64)  # all entries can grow together
-    assert spectral_norm(worst, unit) >= 4 * (1 + 4 * unit)
-    assert spectral_norm(worst, unit) < 4 * (1 + 5 * unit)
+    assert spectral_norm(worst, unit) >= 4 * (1 + 2 * unit)
+    assert spectral_norm(worst, unit) < 4 * (1 + 3 * unit)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
