@@ -58,3 +58,9 @@ def write_certificate(run: Path, network: Network, sound: SoundNetwork) -> dict[
     }
     write_json(run / "certificate.json", content | {"sha256": seal(content)})
     return content
+
+
+def write_no_certificate(run: Path, reason: str) -> None:
+    """Write a ``certificate.json`` that says why nothing is claimed about a run's network."""
+    content = {"version": VERSION, "weights_sha256": weights_digest(run), "not_covered": reason}
+    write_json(run / "certificate.json", content | {"sha256": seal(content)})

@@ -80,11 +80,17 @@ class Result:
             return float(self.history["test_accuracy"].iloc[-1])
         return float((self.certify["label"] == self.certify["prediction"]).mean())
 
-    def certified(self, eps: float) -> float | None:
-        """Return the certified accuracy on all test images, a fraction; None without a bound."""
-        if self.certify is None or self.certify["radius"].isna().all():
+    def certified(self, eps: float, radius: str = "radius") -> float | None:
+        """Return the certified accuracy on all test images, a fraction; None without a bound.
+
+        Args:
+            eps: in pixel units.
+            radius: the column of certified radii: "radius" by the bound of each pair of classes, "radius_by_gamma" by
+                gamma alone, "radius_sound" with all rounding errors counted.
+        """
+        if self.certify is None or radius not in self.certify or self.certify[radius].isna().all():
             return None
-        return certified_accuracy(self.certify["radius"], eps)
+        return certified_accuracy(self.certify[radius], eps)
 
     def on_attacked_images(self) -> "Result":
         """Return the result with certificates of the attacked images alone, or as it is without an attack."""

@@ -140,6 +140,13 @@ def classification_section(
             "Accuracy of the attacked images against the size of the perturbation: certified (lines) and under "
             "AutoAttack (markers). The truth lies between the two.",
         )
+    if certified_eps and any(result.certified(0, "radius_sound") is not None for result in bounded):
+        shown["certificates"] = (
+            tables.certificates_table(results, certified_eps),
+            "Certified accuracy in percent on all test images: by √2 γ for every pair of classes, by the bound of each "
+            "pair's difference of logits, and by that in floating point, where the rounding of weights and of the "
+            "forward pass counts, too, in any order of summation.",
+        )
     if not several_gammas and (several_sizes or other_sizes):
         drawn["accuracy-by-size"] = (
             figures.accuracy_by_size(results, paper),

@@ -24,6 +24,9 @@ FAMILY_LABELS = {
     "cpl": "CPL",
 }
 
+# Of certify.csv, as the table of certificates names them.
+RADII = {"by γ": "radius_by_gamma", "by pairs": "radius", "in floats": "radius_sound"}
+
 # What stands beside a measured value: its standard deviation over seeds, the published value, the difference.
 BESIDE = (" ±", " paper", " Δ")
 
@@ -164,6 +167,22 @@ def bounds_table(results: Sequence[Result]) -> pd.DataFrame:
                 "tightness": rounded(_percentages([run.bound("tightness") for run in runs]), 1),
             }
         )
+    return pd.DataFrame(rows)
+
+
+def certificates_table(results: Sequence[Result], certified_eps: Sequence[float]) -> pd.DataFrame:
+    """Return certified accuracy in percent by gamma alone, by pairs of classes, and counting all rounding errors.
+
+    A row a network with a bound, means over seeds. Radii are numerators over 255.
+    """
+    rows = []
+    for runs in group([result for result in results if result.gamma is not None]):
+        row: dict[str, object] = {"network": name(runs[0], results)}
+        for numerator in certified_eps:
+            for column, radius in RADII.items():
+                values = _percentages([run.certified(numerator / 255, radius) for run in runs])
+                row[f"{numerator:g}/255 {column}"] = rounded(values, 2)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

@@ -38,6 +38,8 @@ def check(run: Path) -> Iterator[str]:
     if digest != certificate["weights_sha256"]:
         raise RejectedError(f"{weights} isn't the file that was certified: its SHA-256 is {digest}")
     yield f"{weights} is the file that was certified"
+    if "not_covered" in certificate:
+        raise NotCoveredError(certificate["not_covered"])
     tensors = read_tensors(weights)
     layers = certificate["layers"]
     _described(run / "run.json", layers)
@@ -85,7 +87,7 @@ def read_certificate(path: Path) -> dict[str, Any]:
         raise RejectedError(f"{path} is no certificate: {error!r}") from error
     if seal(content) != sealed:
         raise RejectedError(f"{path} has been changed since it was written")
-    if content.get("version") != VERSION or content.get("precision") not in UNITS:
+    if content.get("version") != VERSION or ("not_covered" not in content and content.get("precision") not in UNITS):
         raise RejectedError(f"{path} is of another version than {VERSION}, or of an unknown precision")
     return content
 

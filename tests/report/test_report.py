@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -54,6 +55,24 @@ def test_accuracies_come_from_the_rows():
     assert row["AutoAttack 72/255"] == 66.7
     assert row["certified 36/255"] == 50.0
     assert row["certified 72/255"] == 25.0
+
+
+def test_the_table_of_certificates_shows_what_pairs_gain_and_what_rounding_costs():
+    subject = result()
+    assert subject.certify is not None
+    assert len(tables.certificates_table([subject], [36])["36/255 in floats"].dropna()) == 0
+    columns = {"radius_by_gamma": [0.5, 0.1, 0.0, 0.0], "radius_sound": [0.28, 0.2, 0.0, 0.0]}
+    full = replace(subject, certify=subject.certify.assign(**columns))
+    row = tables.certificates_table([full, result("plain", gamma=None)], [36, 72]).to_dict("records")
+    assert row == [
+        {
+            "network": "Sandwich",
+            **{"36/255 by γ": 25.0, "36/255 by pairs": 50.0, "36/255 in floats": 50.0},
+            **{"72/255 by γ": 25.0, "72/255 by pairs": 25.0, "72/255 in floats": 0.0},
+        }
+    ]
+    assert "certificates" in classification_section("t", [full], [36], {}).tables
+    assert "certificates" not in classification_section("t", [subject], [36], {}).tables
 
 
 def test_certificates_can_be_read_for_the_attacked_images_alone():

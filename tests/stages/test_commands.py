@@ -20,6 +20,7 @@ import stages.plan
 import stages.prepare
 import stages.report
 import stages.train
+from lbdn.verify.__main__ import main as verify
 
 TRAINING = {"loss": {"name": "cross-entropy"}, "epochs": 2, "batch_size": 100, "learning_rate": 0.01}
 SEARCH = {"restarts": 1, "steps": 5, "pairs": 4, "radius": 0.05, "learning_rate": 0.1, "seed": 0}
@@ -171,6 +172,20 @@ def test_radii_are_margins_over_root_two_times_the_bound_from_pixels(quick_attac
     for row in rows(folder / "certify.csv"):
         expected = max(float(row["margin"]), 0) / (2**0.5 * bound)
         assert float(row["radius"]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_radii_in_floating_point_are_below_those_of_real_arithmetic_and_the_certificate_holds(quick_attacks, capsys):
+    folder = evaluate("orthogonal")
+    for row in rows(folder / "certify.csv"):
+        sound, pairs, blunt = (float(row[name]) for name in ("radius_sound", "radius", "radius_by_gamma"))
+        assert 0 <= sound <= pairs
+        assert blunt <= pairs
+        assert pairs == 0 or 0.9 < sound / pairs < 1 or pairs - sound < 1e-3
+    assert verify([str(folder)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("holds: from pixels, ")
+    assert verify([str(evaluate("plain"))]) == 3
+    assert "not covered: a network without a Lipschitz bound" in capsys.readouterr().out
+    assert all(row["radius_sound"] == "" for row in rows(evaluate("plain") / "certify.csv"))
 
 
 @pytest.mark.parametrize(
