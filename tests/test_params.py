@@ -99,8 +99,8 @@ def test_baselines_are_a_grid_beside_the_experiments_own(tmp_path):
         ("sandwich", "tiny", 1.0, 123),
         ("sandwich", "tiny", 2.5, 123),
     ]
-    with pytest.raises(ValueError, match="no 'bcop' among the families"):
-        load(tmp_path, changed("study.baselines", baselines | {"families": ["bcop"]}))
+    with pytest.raises(ValueError, match="no 'other' among the families"):
+        load(tmp_path, changed("study.baselines", baselines | {"families": ["other"]}))
 
 
 def test_a_network_stands_in_an_experiment_once(tmp_path):
