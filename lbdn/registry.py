@@ -23,6 +23,7 @@ BUILT_IN = {
         "orthogonal": "lbdn.layers.orthogonal:FAMILY",
         "sll": "lbdn.layers.sll:FAMILY",
         "sandwich": "lbdn.layers.sandwich:FAMILY",
+        "spectral": "lbdn.layers.spectral:FAMILY",
     },
     "architectures": {
         "toy": "lbdn.networks:toy",

@@ -22,6 +22,10 @@ NETWORKS = (
     "layers/frozen.py",
     "layers/normalization.py",
 )
+# What those of some families run on besides.
+SHARED = {
+    "spectral": ("layers/constrained.py", "layers/norms.py"),
+}
 TRAINING = ("training.py", "losses.py", "schedules.py", "data/augmentation.py", "runs.py", "inference.py")
 
 
@@ -30,7 +34,7 @@ def code_digests(family: str, architecture: str) -> dict[str, str]:
     return {
         "family": fingerprint("families", family),
         "architecture": fingerprint("architectures", architecture),
-        "networks": digest_of(NETWORKS),
+        "networks": digest_of(NETWORKS + SHARED.get(family, ())),
     }
 
 

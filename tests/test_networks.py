@@ -19,7 +19,7 @@ from tests.oracles import (
     spectral_norm,
 )
 
-BOUNDED = ["aol", "orthogonal", "sll", "sandwich"]
+BOUNDED = ["aol", "orthogonal", "sll", "sandwich", "spectral"]
 ARCHITECTURES = {
     "toy": ("toy", "small", (2,)),
     "mlp": ("mlp", "small", (1, 4, 4)),
@@ -63,6 +63,9 @@ COUNTS = {
     "orthogonal": [3_041_547, 12_059_051, 48_022_251, 10_957_167, 43_618_831],
     "sandwich": [3_038_299, 12_013_883, 47_807_227, 9_411_055, 37_312_207],
 }
+BUDGETS = {  # that of Orthogonal, without gains
+    "spectral": [3_041_540, 12_059_044, 48_022_244, 10_957_160, 43_618_824],
+}
 SETTINGS = [(size, CIFAR100) for size in ("small", "medium", "large")]
 SETTINGS += [(size, TINY_IMAGENET) for size in ("small", "medium")]
 
@@ -72,6 +75,21 @@ SETTINGS += [(size, TINY_IMAGENET) for size in ("small", "medium")]
 def test_parameter_counts_of_kwlarge_are_the_papers(family, column):
     size, data = SETTINGS[column]
     assert counted("kwlarge", family, size=size, **data) == COUNTS[family][column]
+
+
+@pytest.mark.parametrize("family", BUDGETS)
+@pytest.mark.parametrize("column", range(5))
+def test_parameter_counts_of_kwlarge_are_those_of_the_compared_families(family, column):
+    size, data = SETTINGS[column]
+    count = counted("kwlarge", family, size=size, **data)
+    assert count == BUDGETS[family][column]
+    assert count == pytest.approx(COUNTS["orthogonal"][column], rel=0.05)
+
+
+@pytest.mark.parametrize("family", ["aol", "orthogonal", "sandwich", "spectral"])
+def test_parameter_counts_of_the_mlp_are_those_of_the_unconstrained_one(family):
+    shape = {"input_shape": (1, 28, 28), "outputs": 10}
+    assert counted("mlp", family, **shape) == pytest.approx(counted("mlp", "plain", **shape), rel=0.01)
 
 
 @pytest.mark.parametrize(("data", "count"), [(CIFAR100, 25_806_381), (TINY_IMAGENET, 39_149_203)])
@@ -333,7 +351,10 @@ def test_a_gamma_that_is_not_positive_and_finite_is_a_value_error(gamma, family)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"family": "other"}, "no 'other' among the families.*aol, orthogonal, plain, sandwich, sll"),
+        (
+            {"family": "other"},
+            "no 'other' among the families.*aol, orthogonal, plain, sandwich, sll, spectral",
+        ),
         ({"architecture": "other"}, "no 'other' among the architectures.*deep, kwlarge, mlp, toy"),
         ({"size": "other"}, "no size 'other'.*tiny, small, medium, large"),
         ({"size": "other", "family": "sll"}, "no size 'other'.*tiny, small, medium, large, xlarge"),

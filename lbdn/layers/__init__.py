@@ -8,6 +8,7 @@ from lbdn.layers.orthogonal import OrthogonalConv, OrthogonalFc, OrthogonalLin
 from lbdn.layers.plain import PlainConv, PlainFc, PlainLin
 from lbdn.layers.sandwich import SandwichConv, SandwichFc, SandwichLin
 from lbdn.layers.sll import SllConv, SllFc
+from lbdn.layers.spectral import SpectralConv, SpectralFc, SpectralLin
 
 __all__ = [
     "AolConv",
@@ -27,5 +28,8 @@ __all__ = [
     "SandwichLin",
     "SllConv",
     "SllFc",
+    "SpectralConv",
+    "SpectralFc",
+    "SpectralLin",
     "freeze",
 ]

@@ -19,20 +19,28 @@ from lbdn.layers import (
     SandwichLin,
     SllConv,
     SllFc,
+    SpectralConv,
+    SpectralFc,
+    SpectralLin,
 )
 from tests.oracles import assert_lipschitz, perturb, ratios
 
 DENSE = [SandwichFc, SandwichLin, OrthogonalFc, OrthogonalLin, AolFc, AolLin]
+DENSE += [SpectralFc, SpectralLin]
+RESIDUAL = [SllFc]
 WIDTHS = [(3, 6), (4, 4), (6, 3), (1, 5), (5, 1)]
-CONVOLUTIONS = [SandwichConv, OrthogonalConv, AolConv]
+STRIDED = [SandwichConv, OrthogonalConv, SpectralConv]
+CONVOLUTIONS = [*STRIDED, AolConv]
+RESIDUAL_CONVOLUTIONS = [SllConv]
 CHANNELS = [(2, 3), (3, 3), (3, 2), (1, 3)]
-STRIDED = [SandwichConv, OrthogonalConv]
 
 LAYERS = (
-    {f"{layer.__name__}-{p}x{q}": (partial(layer, p, q), (p,)) for layer in DENSE for p, q in WIDTHS}
-    | {f"SllFc-{p}x{q}": (partial(SllFc, p, q), (p,)) for p, q in WIDTHS}
-    | {f"{layer.__name__}-{p}x{q}": (partial(layer, p, q), (p, 3, 2)) for layer in CONVOLUTIONS for p, q in CHANNELS}
-    | {f"SllConv-{p}x{q}": (partial(SllConv, p, q), (p, 3, 2)) for p, q in CHANNELS}
+    {f"{layer.__name__}-{p}x{q}": (partial(layer, p, q), (p,)) for layer in DENSE + RESIDUAL for p, q in WIDTHS}
+    | {
+        f"{layer.__name__}-{p}x{q}": (partial(layer, p, q), (p, 3, 2))
+        for layer in CONVOLUTIONS + RESIDUAL_CONVOLUTIONS
+        for p, q in CHANNELS
+    }
     | {
         f"{layer.__name__}-{p}x{q}-stride2": (partial(layer, p, q, k, stride=2), (p, 4, 2))
         for layer in STRIDED
@@ -314,7 +322,7 @@ def test_a_scale_that_is_not_positive_and_finite_is_a_value_error(build, shape, 
         build(scale=scale)
 
 
-@pytest.mark.parametrize("layer", [*DENSE, SllFc, *CONVOLUTIONS, SllConv])
+@pytest.mark.parametrize("layer", [*DENSE, *RESIDUAL, *CONVOLUTIONS, *RESIDUAL_CONVOLUTIONS])
 @pytest.mark.parametrize("sizes", [(0, 2), (2, -1), (2.0, 2)])
 def test_layer_sizes_that_are_not_positive_whole_numbers_are_value_errors(layer, sizes):
     with pytest.raises(ValueError, match="takes a positive whole number, got"):
