@@ -24,6 +24,7 @@ BUILT_IN = {
         "sll": "lbdn.layers.sll:FAMILY",
         "sandwich": "lbdn.layers.sandwich:FAMILY",
         "spectral": "lbdn.layers.spectral:FAMILY",
+        "bcop": "lbdn.layers.bcop:FAMILY",
     },
     "architectures": {
         "toy": "lbdn.networks:toy",

@@ -25,6 +25,7 @@ NETWORKS = (
 # What those of some families run on besides.
 SHARED = {
     "spectral": ("layers/constrained.py", "layers/norms.py"),
+    "bcop": ("layers/constrained.py", "layers/norms.py"),
 }
 TRAINING = ("training.py", "losses.py", "schedules.py", "data/augmentation.py", "runs.py", "inference.py")
 

@@ -2,6 +2,7 @@
 
 from lbdn.layers.aol import AolConv, AolFc, AolLin
 from lbdn.layers.base import Family
+from lbdn.layers.bcop import BcopConv, BcopFc, BcopLin
 from lbdn.layers.frozen import freeze
 from lbdn.layers.normalization import InputNormalization, LastLayerNormalization
 from lbdn.layers.orthogonal import OrthogonalConv, OrthogonalFc, OrthogonalLin
@@ -14,6 +15,9 @@ __all__ = [
     "AolConv",
     "AolFc",
     "AolLin",
+    "BcopConv",
+    "BcopFc",
+    "BcopLin",
     "Family",
     "InputNormalization",
     "LastLayerNormalization",

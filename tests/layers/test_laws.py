@@ -11,6 +11,9 @@ from lbdn.layers import (
     AolConv,
     AolFc,
     AolLin,
+    BcopConv,
+    BcopFc,
+    BcopLin,
     OrthogonalConv,
     OrthogonalFc,
     OrthogonalLin,
@@ -26,10 +29,10 @@ from lbdn.layers import (
 from tests.oracles import assert_lipschitz, perturb, ratios
 
 DENSE = [SandwichFc, SandwichLin, OrthogonalFc, OrthogonalLin, AolFc, AolLin]
-DENSE += [SpectralFc, SpectralLin]
+DENSE += [SpectralFc, SpectralLin, BcopFc, BcopLin]
 RESIDUAL = [SllFc]
 WIDTHS = [(3, 6), (4, 4), (6, 3), (1, 5), (5, 1)]
-STRIDED = [SandwichConv, OrthogonalConv, SpectralConv]
+STRIDED = [SandwichConv, OrthogonalConv, SpectralConv, BcopConv]
 CONVOLUTIONS = [*STRIDED, AolConv]
 RESIDUAL_CONVOLUTIONS = [SllConv]
 CHANNELS = [(2, 3), (3, 3), (3, 2), (1, 3)]
