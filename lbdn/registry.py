@@ -25,6 +25,7 @@ BUILT_IN = {
         "sandwich": "lbdn.layers.sandwich:FAMILY",
         "spectral": "lbdn.layers.spectral:FAMILY",
         "bcop": "lbdn.layers.bcop:FAMILY",
+        "soc": "lbdn.layers.soc:FAMILY",
     },
     "architectures": {
         "toy": "lbdn.networks:toy",

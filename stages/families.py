@@ -26,6 +26,7 @@ NETWORKS = (
 SHARED = {
     "spectral": ("layers/constrained.py", "layers/norms.py"),
     "bcop": ("layers/constrained.py", "layers/norms.py"),
+    "soc": ("layers/constrained.py", "layers/norms.py"),
 }
 TRAINING = ("training.py", "losses.py", "schedules.py", "data/augmentation.py", "runs.py", "inference.py")
 

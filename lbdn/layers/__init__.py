@@ -9,6 +9,7 @@ from lbdn.layers.orthogonal import OrthogonalConv, OrthogonalFc, OrthogonalLin
 from lbdn.layers.plain import PlainConv, PlainFc, PlainLin
 from lbdn.layers.sandwich import SandwichConv, SandwichFc, SandwichLin
 from lbdn.layers.sll import SllConv, SllFc
+from lbdn.layers.soc import SocConv, SocFc, SocLin
 from lbdn.layers.spectral import SpectralConv, SpectralFc, SpectralLin
 
 __all__ = [
@@ -32,6 +33,9 @@ __all__ = [
     "SandwichLin",
     "SllConv",
     "SllFc",
+    "SocConv",
+    "SocFc",
+    "SocLin",
     "SpectralConv",
     "SpectralFc",
     "SpectralLin",

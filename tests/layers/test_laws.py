@@ -22,6 +22,9 @@ from lbdn.layers import (
     SandwichLin,
     SllConv,
     SllFc,
+    SocConv,
+    SocFc,
+    SocLin,
     SpectralConv,
     SpectralFc,
     SpectralLin,
@@ -29,10 +32,10 @@ from lbdn.layers import (
 from tests.oracles import assert_lipschitz, perturb, ratios
 
 DENSE = [SandwichFc, SandwichLin, OrthogonalFc, OrthogonalLin, AolFc, AolLin]
-DENSE += [SpectralFc, SpectralLin, BcopFc, BcopLin]
+DENSE += [SpectralFc, SpectralLin, BcopFc, BcopLin, SocFc, SocLin]
 RESIDUAL = [SllFc]
 WIDTHS = [(3, 6), (4, 4), (6, 3), (1, 5), (5, 1)]
-STRIDED = [SandwichConv, OrthogonalConv, SpectralConv, BcopConv]
+STRIDED = [SandwichConv, OrthogonalConv, SpectralConv, BcopConv, SocConv]
 CONVOLUTIONS = [*STRIDED, AolConv]
 RESIDUAL_CONVOLUTIONS = [SllConv]
 CHANNELS = [(2, 3), (3, 3), (3, 2), (1, 3)]
