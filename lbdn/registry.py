@@ -26,6 +26,7 @@ BUILT_IN = {
         "spectral": "lbdn.layers.spectral:FAMILY",
         "bcop": "lbdn.layers.bcop:FAMILY",
         "soc": "lbdn.layers.soc:FAMILY",
+        "lot": "lbdn.layers.lot:FAMILY",
     },
     "architectures": {
         "toy": "lbdn.networks:toy",

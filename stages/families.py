@@ -27,6 +27,7 @@ SHARED = {
     "spectral": ("layers/constrained.py", "layers/norms.py"),
     "bcop": ("layers/constrained.py", "layers/norms.py"),
     "soc": ("layers/constrained.py", "layers/norms.py"),
+    "lot": ("layers/constrained.py", "layers/norms.py"),
 }
 TRAINING = ("training.py", "losses.py", "schedules.py", "data/augmentation.py", "runs.py", "inference.py")
 

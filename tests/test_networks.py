@@ -19,7 +19,7 @@ from tests.oracles import (
     spectral_norm,
 )
 
-BOUNDED = ["aol", "orthogonal", "sll", "sandwich", "spectral", "bcop", "soc"]
+BOUNDED = ["aol", "orthogonal", "sll", "sandwich", "spectral", "bcop", "soc", "lot"]
 ARCHITECTURES = {
     "toy": ("toy", "small", (2,)),
     "mlp": ("mlp", "small", (1, 4, 4)),
@@ -67,6 +67,7 @@ BUDGETS = {  # that of Orthogonal, without gains
     "spectral": [3_041_540, 12_059_044, 48_022_244, 10_957_160, 43_618_824],
     "bcop": [3_034_628, 12_032_932, 47_920_868, 10_950_248, 43_592_712],
     "soc": [3_041_540, 12_059_044, 48_022_244, 10_957_160, 43_618_824],
+    "lot": [3_041_540, 12_059_044, 48_022_244, 10_957_160, 43_618_824],
 }
 SETTINGS = [(size, CIFAR100) for size in ("small", "medium", "large")]
 SETTINGS += [(size, TINY_IMAGENET) for size in ("small", "medium")]
@@ -88,7 +89,7 @@ def test_parameter_counts_of_kwlarge_are_those_of_the_compared_families(family, 
     assert count == pytest.approx(COUNTS["orthogonal"][column], rel=0.05)
 
 
-@pytest.mark.parametrize("family", ["aol", "orthogonal", "sandwich", "spectral", "bcop", "soc"])
+@pytest.mark.parametrize("family", ["aol", "orthogonal", "sandwich", "spectral", "bcop", "soc", "lot"])
 def test_parameter_counts_of_the_mlp_are_those_of_the_unconstrained_one(family):
     shape = {"input_shape": (1, 28, 28), "outputs": 10}
     assert counted("mlp", family, **shape) == pytest.approx(counted("mlp", "plain", **shape), rel=0.01)
@@ -355,7 +356,7 @@ def test_a_gamma_that_is_not_positive_and_finite_is_a_value_error(gamma, family)
     [
         (
             {"family": "other"},
-            "no 'other' among the families.*aol, bcop, orthogonal, plain, sandwich, sll, soc, spectral",
+            "no 'other' among the families.*aol, bcop, lot, orthogonal, plain, sandwich, sll, soc, spectral",
         ),
         ({"architecture": "other"}, "no 'other' among the architectures.*deep, kwlarge, mlp, toy"),
         ({"size": "other"}, "no size 'other'.*tiny, small, medium, large"),

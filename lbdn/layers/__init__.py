@@ -4,6 +4,7 @@ from lbdn.layers.aol import AolConv, AolFc, AolLin
 from lbdn.layers.base import Family
 from lbdn.layers.bcop import BcopConv, BcopFc, BcopLin
 from lbdn.layers.frozen import freeze
+from lbdn.layers.lot import LotConv, LotFc, LotLin
 from lbdn.layers.normalization import InputNormalization, LastLayerNormalization
 from lbdn.layers.orthogonal import OrthogonalConv, OrthogonalFc, OrthogonalLin
 from lbdn.layers.plain import PlainConv, PlainFc, PlainLin
@@ -22,6 +23,9 @@ __all__ = [
     "Family",
     "InputNormalization",
     "LastLayerNormalization",
+    "LotConv",
+    "LotFc",
+    "LotLin",
     "OrthogonalConv",
     "OrthogonalFc",
     "OrthogonalLin",

@@ -14,6 +14,9 @@ from lbdn.layers import (
     BcopConv,
     BcopFc,
     BcopLin,
+    LotConv,
+    LotFc,
+    LotLin,
     OrthogonalConv,
     OrthogonalFc,
     OrthogonalLin,
@@ -32,10 +35,10 @@ from lbdn.layers import (
 from tests.oracles import assert_lipschitz, perturb, ratios
 
 DENSE = [SandwichFc, SandwichLin, OrthogonalFc, OrthogonalLin, AolFc, AolLin]
-DENSE += [SpectralFc, SpectralLin, BcopFc, BcopLin, SocFc, SocLin]
+DENSE += [SpectralFc, SpectralLin, BcopFc, BcopLin, SocFc, SocLin, LotFc, LotLin]
 RESIDUAL = [SllFc]
 WIDTHS = [(3, 6), (4, 4), (6, 3), (1, 5), (5, 1)]
-STRIDED = [SandwichConv, OrthogonalConv, SpectralConv, BcopConv, SocConv]
+STRIDED = [SandwichConv, OrthogonalConv, SpectralConv, BcopConv, SocConv, LotConv]
 CONVOLUTIONS = [*STRIDED, AolConv]
 RESIDUAL_CONVOLUTIONS = [SllConv]
 CHANNELS = [(2, 3), (3, 3), (3, 2), (1, 3)]
