@@ -27,6 +27,7 @@ BUILT_IN = {
         "bcop": "lbdn.layers.bcop:FAMILY",
         "soc": "lbdn.layers.soc:FAMILY",
         "lot": "lbdn.layers.lot:FAMILY",
+        "cpl": "lbdn.layers.cpl:FAMILY",
     },
     "architectures": {
         "toy": "lbdn.networks:toy",

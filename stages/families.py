@@ -28,6 +28,7 @@ SHARED = {
     "bcop": ("layers/constrained.py", "layers/norms.py"),
     "soc": ("layers/constrained.py", "layers/norms.py"),
     "lot": ("layers/constrained.py", "layers/norms.py"),
+    "cpl": ("layers/norms.py",),
 }
 TRAINING = ("training.py", "losses.py", "schedules.py", "data/augmentation.py", "runs.py", "inference.py")
 

@@ -19,7 +19,7 @@ from tests.oracles import (
     spectral_norm,
 )
 
-BOUNDED = ["aol", "orthogonal", "sll", "sandwich", "spectral", "bcop", "soc", "lot"]
+BOUNDED = ["aol", "orthogonal", "sll", "sandwich", "spectral", "bcop", "soc", "lot", "cpl"]
 ARCHITECTURES = {
     "toy": ("toy", "small", (2,)),
     "mlp": ("mlp", "small", (1, 4, 4)),
@@ -87,6 +87,12 @@ def test_parameter_counts_of_kwlarge_are_those_of_the_compared_families(family, 
     count = counted("kwlarge", family, size=size, **data)
     assert count == BUDGETS[family][column]
     assert count == pytest.approx(COUNTS["orthogonal"][column], rel=0.05)
+
+
+@pytest.mark.parametrize("size", ["small", "medium", "large"])
+def test_cpl_has_the_parameters_of_sll_without_those_of_its_diagonal(size):
+    counts = {family: counted("kwlarge", family, size=size, **CIFAR100) for family in ("cpl", "sll")}
+    assert counts["cpl"] < counts["sll"] == pytest.approx(counts["cpl"], rel=1e-3)
 
 
 @pytest.mark.parametrize("family", ["aol", "orthogonal", "sandwich", "spectral", "bcop", "soc", "lot"])
@@ -356,7 +362,7 @@ def test_a_gamma_that_is_not_positive_and_finite_is_a_value_error(gamma, family)
     [
         (
             {"family": "other"},
-            "no 'other' among the families.*aol, bcop, lot, orthogonal, plain, sandwich, sll, soc, spectral",
+            "no 'other' among the families.*aol, bcop, cpl, lot, orthogonal, plain, sandwich, sll, soc, spectral",
         ),
         ({"architecture": "other"}, "no 'other' among the architectures.*deep, kwlarge, mlp, toy"),
         ({"size": "other"}, "no size 'other'.*tiny, small, medium, large"),

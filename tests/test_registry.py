@@ -11,7 +11,7 @@ from tests.conftest import PACKAGE
 from tests.oracles import assert_lipschitz
 
 KINDS = {
-    "families": ["aol", "bcop", "lot", "orthogonal", "plain", "sandwich", "sll", "soc", "spectral"],
+    "families": ["aol", "bcop", "cpl", "lot", "orthogonal", "plain", "sandwich", "sll", "soc", "spectral"],
     "architectures": ["deep", "kwlarge", "mlp", "toy"],
     "sources": ["digits", "folder", "square-wave", "torchvision"],
 }

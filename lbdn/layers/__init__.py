@@ -3,6 +3,7 @@
 from lbdn.layers.aol import AolConv, AolFc, AolLin
 from lbdn.layers.base import Family
 from lbdn.layers.bcop import BcopConv, BcopFc, BcopLin
+from lbdn.layers.cpl import CplConv, CplFc
 from lbdn.layers.frozen import freeze
 from lbdn.layers.lot import LotConv, LotFc, LotLin
 from lbdn.layers.normalization import InputNormalization, LastLayerNormalization
@@ -20,6 +21,8 @@ __all__ = [
     "BcopConv",
     "BcopFc",
     "BcopLin",
+    "CplConv",
+    "CplFc",
     "Family",
     "InputNormalization",
     "LastLayerNormalization",

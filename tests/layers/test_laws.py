@@ -14,6 +14,8 @@ from lbdn.layers import (
     BcopConv,
     BcopFc,
     BcopLin,
+    CplConv,
+    CplFc,
     LotConv,
     LotFc,
     LotLin,
@@ -36,11 +38,11 @@ from tests.oracles import assert_lipschitz, perturb, ratios
 
 DENSE = [SandwichFc, SandwichLin, OrthogonalFc, OrthogonalLin, AolFc, AolLin]
 DENSE += [SpectralFc, SpectralLin, BcopFc, BcopLin, SocFc, SocLin, LotFc, LotLin]
-RESIDUAL = [SllFc]
+RESIDUAL = [SllFc, CplFc]
 WIDTHS = [(3, 6), (4, 4), (6, 3), (1, 5), (5, 1)]
 STRIDED = [SandwichConv, OrthogonalConv, SpectralConv, BcopConv, SocConv, LotConv]
 CONVOLUTIONS = [*STRIDED, AolConv]
-RESIDUAL_CONVOLUTIONS = [SllConv]
+RESIDUAL_CONVOLUTIONS = [SllConv, CplConv]
 CHANNELS = [(2, 3), (3, 3), (3, 2), (1, 3)]
 
 LAYERS = (
@@ -338,7 +340,7 @@ def test_layer_sizes_that_are_not_positive_whole_numbers_are_value_errors(layer,
         layer(*sizes)
 
 
-@pytest.mark.parametrize("layer", [AolConv, SllConv])
+@pytest.mark.parametrize("layer", [AolConv, SllConv, CplConv])
 def test_an_even_kernel_of_a_zero_padded_convolution_is_a_value_error(layer):
     with pytest.raises(ValueError, match=r"odd number.*got 4"):
         layer(2, 2, 4)
