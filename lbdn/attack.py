@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -14,6 +15,7 @@ from lbdn.files import read_json, write_json
 from lbdn.layers import freeze
 
 STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")
+ROUNDING = 1 + 1e-5  # AutoAttack works in float32: some of its perturbations are longer than the radius by a little
 
 
 def attacks_for(classes: int) -> tuple[tuple[str, ...], int]:
@@ -47,33 +49,43 @@ def autoattack(
     eps: Sequence[float],
     seed: int,
     batch_size: int = 250,
+    certified: Tensor | None = None,
+    audit: int = 10,
+    numbers: Sequence[int] | None = None,
     state: Path | None = None,
     identity: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Attack a classifier by AutoAttack, standard version, l2 norm; return a row an image.
 
-    Radii are attacked in ascending order, and an image that is broken at one radius counts as broken at every larger
-    one, since the same perturbation is allowed there. Every batch is attacked with the same seed on its own; with a
-    state file, finished batches are kept, and a later call with the same arguments goes on after them with the same
-    result.
+    Images are attacked where the answer is open. Radii come in ascending order, and an image that is broken at one
+    counts as broken at every larger one, since the same perturbation is allowed there. An image that is certified at a
+    radius can't be broken there and isn't attacked, except for a random sample that puts the certificates to the test.
+    Every batch is attacked with the same seed on its own; with a state file, finished batches are kept, and a later
+    call with the same arguments goes on after them with the same result.
 
     Args:
         network: on pixels in [0, 1].
         images: ``(n, channels, h, w)`` on [0, 1], on the network's device.
         labels: int64, ``(n,)``.
         eps: radii in pixel units.
-        seed: of the attacks.
+        seed: of the attacks and of the sample.
         batch_size: attacked at once.
+        certified: ``(n,)``, certified radii in pixel units, zero where there is none; None to attack all images.
+        audit: how many certified images to attack all the same, at each radius.
+        numbers: of the images, for rows and errors; by default those from 0.
         state: a file for finished batches, or None.
         identity: what makes this attack the same as an interrupted one, besides the other arguments.
 
     Returns:
-        Rows with ``image`` (its index), ``label``, ``prediction`` (clean) and, for each radius, ``robust@{eps}`` and
-        ``attacked@{eps}``, the prediction under attack.
+        Rows with ``image`` (its number), ``label``, ``prediction`` (clean), ``radius`` (certified; empty without
+        ``certified``) and, for each radius, ``robust@{eps}``, ``attacked@{eps}``, the prediction under attack, and
+        ``decided_by@{eps}``: "prediction", wrong without an attack; "smaller radius", broken there; "certificate", not
+        attacked; "audit", certified and attacked; or "attack".
 
     Raises:
         ValueError: for images outside [0, 1], images smaller than 5 x 5, a radius that isn't positive and
-            finite, fewer than two classes, or logits that aren't finite.
+            finite, fewer than two classes, logits that aren't finite, or an image that is broken within its certified
+            radius.
     """
     if not len(images) or not (images.min() >= 0 and images.max() <= 1):
         raise ValueError("autoattack takes at least one image, with pixels in [0, 1]; normalise inside the network")
@@ -81,26 +93,60 @@ def autoattack(
         raise ValueError(f"AutoAttack's Square attack takes images of 5 x 5 pixels or more, got {tuple(images.shape)}")
     if not eps or not all(0 < radius < float("inf") for radius in eps):
         raise ValueError(f"eps takes positive, finite radii, got {list(eps)}")
+    if certified is not None and certified.shape != labels.shape:
+        raise ValueError(f"certified takes one radius for each of {len(labels)} images, got {tuple(certified.shape)}")
     radii = sorted(eps)
     data = hashlib.sha256(images.cpu().numpy().tobytes() + labels.cpu().numpy().tobytes()).hexdigest()
-    same = {"radii": radii, "seed": seed, "batch_size": batch_size, "data": data, "identity": dict(identity or {})}
+    same = {
+        "radii": radii,
+        "seed": seed,
+        "batch_size": batch_size,
+        "certified": None if certified is None else certified.tolist(),
+        "audit": audit,
+        "numbers": None if numbers is None else list(numbers),
+        "data": data,
+        "identity": dict(identity or {}),
+    }
     rows: list[dict[str, Any]] = []
     if state is not None and state.exists():
         saved = read_json(state)
         rows = saved["rows"] if saved["identity"] == same else []
     frozen = freeze(network)
+    certificates = torch.zeros(len(labels)) if certified is None else certified.detach().cpu()
+    audited = _sample(certificates, radii, audit, seed)
     starts = range(len(rows), len(images), batch_size)
     for start in tqdm(starts, "AutoAttack, batches", disable=None):
         batch = slice(start, start + batch_size)
         with torch.random.fork_rng([images.device] if images.is_cuda else []):
-            rows += _attack_batch(frozen, images[batch], labels[batch], radii, seed, start)
+            attacked = _attack_batch(
+                frozen, images[batch], labels[batch], certificates[batch], audited[:, batch], radii, seed, start
+            )
+        for row in attacked:
+            row["image"] = row["image"] if numbers is None else numbers[row["image"]]
+            _check_certificate(row, radii)
+            row["radius"] = "" if certified is None else row["radius"]
+        rows += attacked
         if state is not None:
             write_json(state, {"identity": same, "rows": rows})
     return rows
 
 
+def _sample(certificates: Tensor, radii: Sequence[float], audit: int, seed: int) -> Tensor:
+    """Return for each radius, ``(radii, n)``, which of the images certified there are attacked all the same."""
+    order = torch.randperm(len(certificates), generator=torch.Generator().manual_seed(seed))
+    certified = torch.stack([certificates[order] > eps * ROUNDING for eps in radii])
+    return (certified & (certified.cumsum(1) <= audit))[:, order.argsort()]
+
+
 def _attack_batch(
-    network: nn.Module, images: Tensor, labels: Tensor, radii: Sequence[float], seed: int, first: int
+    network: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    certificates: Tensor,
+    audited: Tensor,
+    radii: Sequence[float],
+    seed: int,
+    first: int,
 ) -> list[dict[str, Any]]:
     with torch.no_grad():
         logits = network(images)
@@ -109,12 +155,18 @@ def _attack_batch(
     prediction = logits.argmax(1)
     robust = prediction == labels
     attacked = prediction.clone()
-    rows = [
-        {"image": first + i, "label": int(label), "prediction": int(p)}
-        for i, (label, p) in enumerate(zip(labels, prediction, strict=True))
+    rows: list[dict[str, Any]] = [
+        {"image": first + i, "label": label, "prediction": answer, "radius": radius}
+        for i, (label, answer, radius) in enumerate(
+            zip(labels.tolist(), prediction.tolist(), certificates.tolist(), strict=True)
+        )
     ]
-    for eps in radii:
-        alive = robust.nonzero().squeeze(1)
+    for eps, chosen in zip(radii, audited, strict=True):
+        certified = certificates > eps * ROUNDING
+        decisions = np.where(certified, np.where(chosen, "audit", "certificate"), "attack")
+        decisions = np.where(robust.cpu(), decisions, "smaller radius")
+        decisions = np.where((prediction == labels).cpu(), decisions, "prediction")
+        alive = (robust & (chosen | ~certified).to(robust.device)).nonzero().squeeze(1)
         if len(alive):
             # AutoAttack's doubts about the network (random? no gradients?) once, not for every batch.
             # With three classes it warns of a targeted loss that attacks_for has replaced.
@@ -125,13 +177,23 @@ def _attack_batch(
                 images[alive], labels[alive], batch_size=len(alive)
             )
             distance = (adversarial - images[alive]).double().flatten(1).norm(dim=1)
-            answers = torch.where(distance <= eps * (1 + 1e-5), answers, labels[alive])
-            attacked[alive] = answers
+            attacked[alive] = torch.where(distance <= eps * ROUNDING, answers, labels[alive])
             robust = attacked == labels
-        for row, flag, answer in zip(rows, robust.tolist(), attacked.tolist(), strict=True):
+        for row, flag, answer, decision in zip(rows, robust.tolist(), attacked.tolist(), decisions, strict=True):
             row[f"robust@{eps:.6g}"] = int(flag)
             row[f"attacked@{eps:.6g}"] = answer
+            row[f"decided_by@{eps:.6g}"] = str(decision)
     return rows
+
+
+def _check_certificate(row: Mapping[str, Any], radii: Sequence[float]) -> None:
+    for eps in radii:
+        if row["radius"] > eps * ROUNDING and not row[f"robust@{eps:.6g}"]:
+            raise ValueError(
+                f"image {row['image']} is certified at {row['radius']:.6g} and broken at {eps:.6g}: predicted as "
+                f"{row[f'attacked@{eps:.6g}']}, not {row['label']}; the bound or the margins behind the certificate "
+                f"are wrong"
+            )
 
 
 def _adversary(network: nn.Module, classes: int, eps: float, seed: int, device: torch.device) -> Any:

@@ -69,12 +69,16 @@ class Lipschitz(_Section):
 
 
 class Attack(_Section):
-    """AutoAttack: on how many test images, at which radii (numerators over 255)."""
+    """AutoAttack: on how many test images, at which radii (numerators over 255).
+
+    ``audit``: how many images to attack at a radius at which they are certified; all, to leave no image out.
+    """
 
     images: Count | Literal["all"]
     radii_255: Radii
     batch_size: Count
     seed: int
+    audit: Annotated[int, Field(ge=0)] | Literal["all"] = 10
 
 
 class Certify(_Section):

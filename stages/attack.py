@@ -9,9 +9,10 @@ import torch
 
 from lbdn import tracking
 from lbdn.attack import attacks_for, autoattack
+from lbdn.certify import certified_radius
 from lbdn.data import Dataset, balanced_subset
 from lbdn.files import write_rows
-from lbdn.inference import as_input, on_device
+from lbdn.inference import as_input, on_device, predict
 from lbdn.params import Attack
 from lbdn.runs import load_run, weights_digest
 from stages.common import RUN, device_option, errors_in_one_line, run_settings
@@ -25,17 +26,23 @@ def attack_run(run: Path, attack: Attack, dataset: Dataset, device: torch.device
     count = len(dataset.test_targets) if attack.images == "all" else attack.images
     chosen = balanced_subset(dataset.test_targets, count, attack.seed)
     order = np.random.default_rng(attack.seed).permutation(chosen)  # so that finished batches are a fair sample
+    images = as_input(on_device(dataset.test_inputs[order], device))
+    labels = on_device(dataset.test_targets[order], device)
+    bound = network.pair_gamma()
     rows = autoattack(
         network,
-        as_input(on_device(dataset.test_inputs[order], device)),
-        on_device(dataset.test_targets[order], device),
+        images,
+        labels,
         eps=[eps / 255 for eps in attack.radii_255],
         seed=attack.seed,
         batch_size=attack.batch_size,
+        certified=None if bound is None else certified_radius(predict(network, images), labels, bound),
+        audit=len(order) if attack.audit == "all" else attack.audit,
+        numbers=order.tolist(),
         state=run / STATE,
         identity={"weights": weights_digest(run)},
     )
-    rows = sorted(({**row, "image": int(order[row["image"]])} for row in rows), key=lambda row: row["image"])
+    rows.sort(key=lambda row: row["image"])
     write_rows(run / "attack.csv", rows)
     return rows
 
@@ -47,8 +54,9 @@ def attack_run(run: Path, attack: Attack, dataset: Dataset, device: torch.device
 def main(run: Path, device: torch.device) -> None:
     """Attack the model in RUN by AutoAttack (standard version, l2, pixel space); write RUN/attack.csv.
 
-    A row is an image: label, clean prediction and, for each radius, whether it stayed correct and the prediction under
-    attack. An attack that was interrupted goes on after its last finished batch.
+    A row is an image: label, clean prediction, certified radius and, for each radius, whether it stayed correct, the
+    prediction under attack, and by what that was decided: images that are certified are attacked only in a sample.
+    An attack that was interrupted goes on after its last finished batch.
     """
     description, settings, dataset = run_settings(run)
     if settings.attack is None:

@@ -11,6 +11,8 @@ from torch import nn
 from lbdn import attack, build_network
 from lbdn.attack import attacks_for, autoattack
 from lbdn.certify import certified_radius
+from lbdn.layers import OrthogonalFc, OrthogonalLin
+from lbdn.networks import Network
 
 SIDE = 6  # the square attack takes images of at least 5 x 5
 
@@ -158,6 +160,107 @@ def test_few_classes_are_attacked_too(quick, recorded, caplog, classes):
     assert "not possible" not in caplog.text
 
 
+@pytest.fixture
+def certified_task(quick):
+    """Twenty images, two of them misclassified, at radii at which most, half and few of them are certified."""
+    torch.manual_seed(3)
+    network = Network([nn.Flatten(), OrthogonalFc(SIDE**2, 24), OrthogonalLin(24, 4)], outputs=4, gamma=1.0)
+    x = torch.rand(20, 1, SIDE, SIDE)
+    with torch.no_grad():
+        network.body[-1].bias -= network(x).mean(0)
+        logits = network(x)
+    labels = logits.argmax(1)
+    labels[:2] = (labels[:2] + 1) % 4
+    certified = certified_radius(logits, labels, network.pair_gamma())
+    radii = certified[certified > 0].quantile(torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64)).tolist()
+    return {"network": network, "images": x, "labels": labels, "eps": radii, "seed": 0, "certified": certified}
+
+
+def counted(network: nn.Module) -> list[int]:
+    """Return a list that collects the number of examples of each forward pass, also of a copy."""
+    counts: list[int] = []
+    network.register_forward_hook(lambda _module, args, _output: counts.append(len(args[0])))
+    return counts
+
+
+def robust_sets(rows: list[dict], radii: list[float]) -> list[list[int]]:
+    return [[row["image"] for row in rows if row[f"robust@{eps:.6g}"]] for eps in radii]
+
+
+def test_skipping_certified_images_gives_the_robust_sets_of_separate_runs_at_half_the_forward_passes(certified_task):
+    radii = certified_task["eps"]
+    counts = counted(certified_task["network"])
+    separate = [run(certified_task, eps=[eps], certified=None) for eps in radii]
+    full = sum(counts)
+    expected = [robust_sets(rows, [eps])[0] for rows, eps in zip(separate, radii, strict=True)]
+    assert [len(robust) for robust in expected] == sorted({len(robust) for robust in expected}, reverse=True)
+    for audit in (0, 2, 20):
+        counts.clear()
+        assert robust_sets(run(certified_task, audit=audit, batch_size=8), radii) == expected
+        assert audit == 20 or sum(counts) < full / 2
+    wrong = certified_task["certified"] * 3
+    assert robust_sets(run(certified_task, audit=0, certified=wrong), radii) != expected
+
+
+@pytest.mark.parametrize("audit", [0, 3])
+def test_rows_tell_what_was_attacked(certified_task, recorded, audit):
+    radii, x = certified_task["eps"], certified_task["images"]
+    rows = run(certified_task, audit=audit)
+    seen = {eps: {int((x == image).flatten(1).all(1).nonzero()) for image in inputs} for inputs, *_, eps in recorded}
+    broken: set[int] = set()
+    for eps in radii:
+        decided = {row["image"]: row[f"decided_by@{eps:.6g}"] for row in rows}
+        certified = {row["image"] for row in rows if row["radius"] > eps}
+        of = {kind: {image for image, by in decided.items() if by == kind} for kind in set(decided.values())}
+        assert seen.get(eps, set()) == of.get("attack", set()) | of.get("audit", set())
+        assert of["prediction"] == {0, 1}
+        assert of.get("smaller radius", set()) == broken
+        assert of.get("certificate", set()) | of.get("audit", set()) == certified
+        assert len(of.get("audit", set())) == min(audit, len(certified))
+        broken |= {row["image"] for row in rows if not row[f"robust@{eps:.6g}"]} - {0, 1}
+    assert broken
+    assert certified
+
+
+def test_the_audited_images_depend_on_the_seed_alone(certified_task):
+    def audited(**changes) -> set[int]:
+        rows = run(certified_task, audit=3, **changes)
+        return {row["image"] for row in rows if row[f"decided_by@{certified_task['eps'][0]:.6g}"] == "audit"}
+
+    first = audited()
+    torch.manual_seed(9)
+    assert audited(batch_size=7) == first
+    assert any(audited(seed=seed) != first for seed in (1, 2))
+
+
+def test_a_broken_certificate_stops_the_attack_and_names_image_radius_and_certificate(certified_task):
+    radii = [4 * max(certified_task["eps"])]
+    inflated = certified_task["certified"] * 1000
+    largest = int(inflated.argmax())
+    said = rf"certified at \d+\.?\d* and broken at {radii[0]:.6g}: predicted as"
+    with pytest.raises(ValueError, match=said):
+        run(certified_task, eps=radii, certified=inflated, audit=20)
+    alone = torch.zeros_like(inflated)
+    alone[largest] = inflated[largest]
+    numbers = [100 + i for i in range(20)]
+    with pytest.raises(ValueError, match=f"image {100 + largest} is certified at {float(alone[largest]):.6g}"):
+        run(certified_task, eps=radii, certified=alone, audit=1, numbers=numbers)
+    assert not run(certified_task, eps=radii, certified=None)[largest][f"robust@{radii[0]:.6g}"]
+    unnoticed = run(certified_task, eps=radii, certified=alone, audit=0)
+    assert unnoticed[largest][f"robust@{radii[0]:.6g}"] == 1
+
+
+def test_a_certificate_of_a_wrong_prediction_is_refused(certified_task):
+    certified_task["certified"][1] = 1.0
+    with pytest.raises(ValueError, match="image 1 is certified"):
+        run(certified_task, audit=0)
+
+
+def test_certificates_of_other_images_are_refused(task):
+    with pytest.raises(ValueError, match=r"each of 9 images, got \(3,\)"):
+        run(task, certified=torch.zeros(3))
+
+
 def test_the_attacks_are_the_standard_ones_where_the_classes_allow():
     assert attacks_for(10) == attacks_for(1000) == (("apgd-ce", "apgd-t", "fab-t", "square"), 9)
     assert attacks_for(4) == (("apgd-ce", "apgd-t", "fab-t", "square"), 3)
@@ -196,7 +299,9 @@ def test_rows_are_in_order_and_complete(quick, task):
     assert [row["image"] for row in rows] == list(range(9))
     assert column(rows, "label").tolist() == task["labels"].tolist()
     eps = f"{task['eps'][0]:.6g}"
-    assert all(row.keys() == {"image", "label", "prediction", f"robust@{eps}", f"attacked@{eps}"} for row in rows)
+    names = ["image", "label", "prediction", "radius", f"robust@{eps}", f"attacked@{eps}", f"decided_by@{eps}"]
+    assert all(list(row) == names for row in rows)
+    assert [row["image"] for row in run(task, numbers=[20, 7, 3, 1, 4, 8, 6, 2, 0])] == [20, 7, 3, 1, 4, 8, 6, 2, 0]
 
 
 def test_the_result_depends_on_the_seed_and_not_on_the_global_random_state(quick, task, recorded):
@@ -255,7 +360,10 @@ def test_a_state_file_of_the_same_arguments_is_used(quick, task, tmp_path):
     assert run(task, state=tmp_path / "state.json", identity={"weights": "abc"}) == saved["rows"]
 
 
-@pytest.mark.parametrize("changed", ["seed", "eps", "batch_size", "identity", "number of images", "images", "labels"])
+@pytest.mark.parametrize(
+    "changed",
+    ["seed", "eps", "batch_size", "identity", "number of images", "images", "labels", "certified", "audit", "numbers"],
+)
 def test_a_state_file_of_other_arguments_is_ignored(quick, task, tmp_path, changed):
     state = tmp_path / "state.json"
     poisoned(task, state)
@@ -267,6 +375,9 @@ def test_a_state_file_of_other_arguments_is_ignored(quick, task, tmp_path, chang
         "number of images": {"images": task["images"][:8], "labels": task["labels"][:8]},
         "images": {"images": images(9)},
         "labels": {"labels": (task["labels"] + 1) % 3},
+        "certified": {"certified": torch.zeros(9)},
+        "audit": {"audit": 3},
+        "numbers": {"numbers": list(range(1, 10))},
     }[changed]
     changes = {"identity": {"weights": "abc"}} | other
     assert run(task, state=state, **changes) == run(task, **changes)

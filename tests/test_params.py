@@ -185,6 +185,8 @@ def test_a_missing_key_is_named(tmp_path, key):
         ("study.attack.batch_size", 0, "0"),
         ("study.attack.images", 0, "0"),
         ("study.attack.images", "some", "'some'"),
+        ("study.attack.audit", -1, "-1"),
+        ("study.attack.audit", "some", "'some'"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_was_got(tmp_path, key, value, got):

@@ -166,6 +166,30 @@ def test_certified_is_at_most_robust_is_at_most_clean_image_by_image(quick_attac
             assert clean or not robust
 
 
+def test_certified_images_are_attacked_only_in_a_sample_and_all_of_them_on_request(quick_attacks):
+    folder = evaluate("orthogonal")
+    certified = {row["image"]: float(row["radius"]) for row in rows(folder / "certify.csv")}
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    try:
+        for audit, kinds in ((1, {"audit": 1}), (0, {"audit": 0}), ("all", {"certificate": 0})):
+            params["study"]["attack"]["audit"] = audit
+            Path("params.yaml").write_text(yaml.safe_dump(params))
+            succeed(stages.attack, folder, "--device", "cpu")
+            written = rows(folder / "attack.csv")
+            decisions = [row[f"decided_by@{36 / 255:.6g}"] for row in written]
+            assert [row["image"] for row in written] == sorted((row["image"] for row in written), key=int)
+            assert all(float(row["radius"]) == pytest.approx(certified[row["image"]], rel=1e-4) for row in written)
+            assert all(decisions.count(kind) == count for kind, count in kinds.items())
+            certain = [by in ("audit", "certificate") for by in decisions]
+            assert certain == [float(row["radius"]) > 36 / 255 for row in written]
+            assert any(certain)
+    finally:
+        Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    unbounded = rows(evaluate("plain") / "attack.csv")
+    assert all(row["radius"] == "" for row in unbounded)
+    assert {row[f"decided_by@{36 / 255:.6g}"] for row in unbounded} <= {"prediction", "attack"}
+
+
 def test_radii_are_margins_over_root_two_times_the_bound_from_pixels(quick_attacks):
     folder = evaluate("orthogonal")
     bound = json.loads((folder / "lipschitz.json").read_text())["upper"]
