@@ -59,9 +59,8 @@ class Training(_Section):
 class Lipschitz(_Section):
     """The search for an empirical lower bound."""
 
-    restarts: Count
-    steps: Count
     pairs: Count
+    steps: Count
     radius: Positive
     learning_rate: Positive
     seed: int

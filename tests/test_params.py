@@ -21,7 +21,7 @@ GOOD = {
         "gammas": [1, 2.5],
         "seeds": [123],
         "training": {"loss": {"name": "mse"}, "epochs": 3, "batch_size": 64, "learning_rate": 0.01},
-        "lipschitz": {"restarts": 1, "steps": 2, "pairs": 3, "radius": 0.05, "learning_rate": 0.3, "seed": 0},
+        "lipschitz": {"steps": 2, "pairs": 3, "radius": 0.05, "learning_rate": 0.3, "seed": 0},
         "attack": {"images": "all", "radii_255": [36], "batch_size": 10, "seed": 0},
         "certify": {"radii_255": [36, 72]},
     },

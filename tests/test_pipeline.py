@@ -25,7 +25,7 @@ def shrink(params: dict) -> dict:
         params[experiment]["seeds"] = []
     for experiment in ("toy", "study"):
         params[experiment]["training"]["epochs"] = 1
-        params[experiment]["lipschitz"] |= {"restarts": 1, "steps": 3, "pairs": 4, "layers": False}
+        params[experiment]["lipschitz"] |= {"steps": 1, "pairs": 4, "layers": False}
     params["study"]["attack"] |= {"images": 1, "radii_255": [72]}
     return params
 

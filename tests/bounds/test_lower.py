@@ -7,12 +7,12 @@ import torch
 from torch import nn
 
 from lbdn import build_network
-from lbdn.bounds import empirical_lower_bound, layer_lower_bounds
+from lbdn.bounds import empirical_lower_bound, layer_lower_bounds, lower
 from lbdn.layers import AolLin, InputNormalization, OrthogonalFc, OrthogonalLin, SandwichFc, SandwichLin
 from lbdn.networks import Network
 
 ROUNDING = 1 + 1e-9
-QUICK = {"restarts": 2, "steps": 40, "pairs": 16}
+QUICK = {"steps": 10, "pairs": 16}
 
 
 class Function(nn.Module):
@@ -34,7 +34,7 @@ def ratio_in_float64(network: nn.Module, x1: torch.Tensor, x2: torch.Tensor) -> 
 def test_the_search_finds_the_spectral_norm_of_a_linear_map_and_no_more(inputs, outputs):
     layer = nn.Linear(inputs, outputs)
     norm = float(torch.linalg.matrix_norm(layer.weight.detach().double(), 2))
-    found = empirical_lower_bound(layer, torch.randn(10, inputs), restarts=2, steps=200, pairs=16).ratio
+    found = empirical_lower_bound(layer, torch.randn(10, inputs), steps=200, pairs=16).ratio
     assert 0.99 * norm <= found <= norm * ROUNDING
 
 
@@ -49,7 +49,7 @@ def test_the_search_finds_the_spectral_norm_of_a_linear_map_and_no_more(inputs, 
 )
 def test_the_search_finds_the_steepest_slope_of_a_curve_and_no_more(function, constant):
     inputs = torch.linspace(-2, 2, 50)[:, None]
-    found = empirical_lower_bound(Function(function), inputs, restarts=2, steps=100, pairs=32).ratio
+    found = empirical_lower_bound(Function(function), inputs, steps=100, pairs=32).ratio
     assert 0.99 * constant <= found <= constant * ROUNDING
 
 
@@ -92,24 +92,77 @@ def test_the_witness_reproduces_the_ratio_in_float64(shape):
     architecture = "mlp" if shape == (6,) else "kwlarge"
     size = "small" if shape == (6,) else "tiny"
     network = build_network(architecture, "sandwich", size=size, gamma=3.0, input_shape=shape, outputs=4)
-    found = empirical_lower_bound(network, torch.rand(20, *shape), restarts=2, steps=10, pairs=4)
+    found = empirical_lower_bound(network, torch.rand(20, *shape), steps=10, pairs=4)
     assert (found.x1.dtype, found.x1.shape, found.x2.shape) == (torch.float64, shape, shape)
     assert ratio_in_float64(network, found.x1, found.x2) == pytest.approx(found.ratio, rel=1e-12)
 
 
-def test_more_search_is_never_worse():
-    network = build_network("mlp", "sandwich", input_shape=(6,), outputs=4)
-    inputs = torch.randn(20, 6)
-    bounds = [empirical_lower_bound(network, inputs, restarts=n, steps=20, pairs=4).ratio for n in (1, 2, 4)]
-    assert bounds == sorted(bounds)
-    start = empirical_lower_bound(network, inputs, restarts=1, steps=1, pairs=4).ratio
-    assert bounds[0] > start
+def test_the_search_takes_a_fifth_of_the_forward_passes_of_ten_restarts_of_fifty_steps_on_64_pairs():
+    layer, passes = nn.Linear(6, 4), []
+    layer.register_forward_hook(lambda _module, inputs, _output: passes.append(len(inputs[0])))
+    empirical_lower_bound(layer, torch.randn(20, 6))
+    assert 0 < sum(passes) <= 10 * 51 * 64 * 2 / 5
+
+
+def test_a_round_has_half_of_the_pairs_and_twice_the_steps_of_the_one_before():
+    layer, passes = nn.Linear(6, 4), []
+    layer.register_forward_hook(lambda _module, inputs, _output: passes.append(len(inputs[0])))
+    empirical_lower_bound(layer, torch.randn(20, 6), pairs=16, steps=3)
+    first = passes.index(32)
+    assert passes[first : first + 93] == [32] * 3 + [16] * 6 + [8] * 12 + [4] * 24 + [2] * 48
+
+
+def curved(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([torch.sin(3 * x).sum(1, keepdim=True), x.square().sum(1, keepdim=True), x[:, :1] * x[:, 1:2]], 1)
+
+
+def ratio(function, x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
+    return (function(x2) - function(x1)).norm(dim=1) / (x2 - x1).norm(dim=1)
+
+
+def test_bisection_never_loses_slope_and_ends_near_the_steepest_point_of_a_convex_rise():
+    x1 = torch.randn(50, 4, dtype=torch.float64)
+    x2 = x1 + torch.randn(50, 4, dtype=torch.float64)
+    near1, near2 = lower._bisect(curved, x1, x2, 1e-6)
+    assert (ratio(curved, near1, near2) >= ratio(curved, x1, x2) * (1 - 1e-9)).all()
+    assert (ratio(curved, near1, near2) > 1.05 * ratio(curved, x1, x2)).sum() > 25
+    other = (x1 + x2) / 2, (x1 + x2) / 2 + 1e-4 * (x2 - x1)  # any other piece may lose
+    assert not (ratio(curved, *other) >= ratio(curved, x1, x2) * (1 - 1e-9)).all()
+    assert ((near2 - near1).norm(dim=1) >= 1e-6).all()
+    ends = lower._bisect(lambda x: x.square(), torch.zeros(1, 1), torch.ones(1, 1), 1e-6)
+    assert ends[1].item() == 1
+
+
+def test_no_piece_is_shorter_than_the_shortest():
+    x1, x2 = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64)
+    near1, near2 = lower._bisect(lambda x: x.square(), x1, x2, 0.2)
+    assert (near2 - near1).item() == 0.25
+
+
+def test_power_iteration_finds_the_spectral_norm_of_the_jacobian_of_a_piecewise_linear_network():
+    network = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 5)).double()
+    x = torch.randn(8, 6, dtype=torch.float64)
+    delta = 1e-6 * torch.randn(8, 6, dtype=torch.float64)
+    jacobians = [torch.autograd.functional.jacobian(network, point) for point in x]
+    norms = torch.stack([torch.linalg.matrix_norm(jacobian, 2) for jacobian in jacobians])
+    steep = lower._steepest(network, x, delta, 200)
+    assert torch.allclose(steep.norm(dim=1), delta.norm(dim=1))
+    assert torch.allclose(ratio(network, x, x + steep), norms, rtol=1e-6)
+    assert not torch.allclose(ratio(network, x, x + delta), norms, rtol=0.05)
+    assert torch.equal(lower._steepest(lambda z: 0 * z, x, delta, 3), delta)
+
+
+def test_rounding_is_not_taken_for_slope():
+    noise = Function(lambda x: x + 1e-9 * torch.frac(1e12 * x))
+    found = empirical_lower_bound(noise, torch.linspace(0, 1, 20)[:, None], pairs=64, steps=50, radius=0.05)
+    assert (found.x2 - found.x1).norm() >= 1e-4 * 0.05 * 0.99
+    assert found.ratio <= 1 + 1e-9 / (1e-4 * 0.05) * 1.01
 
 
 def test_what_was_found_is_kept_when_the_search_leaves_it():
     ramp = Function(lambda x: 0.1 * x + torch.relu(x) - torch.relu(x - 1))
     inputs = torch.linspace(0.2, 0.8, 20)[:, None]
-    found = empirical_lower_bound(ramp, inputs, restarts=1, steps=30, pairs=8, learning_rate=1000).ratio
+    found = empirical_lower_bound(ramp, inputs, steps=30, pairs=8, learning_rate=1000).ratio
     assert found == pytest.approx(1.1, rel=1e-6)
 
 
@@ -149,10 +202,10 @@ def test_the_search_leaves_network_inputs_and_random_state_as_they_were():
 def test_the_search_depends_on_its_seed_alone():
     network, inputs = SandwichFc(4, 5), torch.randn(20, 4)
     torch.manual_seed(1)
-    first = empirical_lower_bound(network, inputs, restarts=1, steps=3, pairs=4, seed=7)
+    first = empirical_lower_bound(network, inputs, steps=3, pairs=4, seed=7)
     torch.manual_seed(2)
-    again = empirical_lower_bound(network, inputs, restarts=1, steps=3, pairs=4, seed=7)
-    other = empirical_lower_bound(network, inputs, restarts=1, steps=3, pairs=4, seed=8)
+    again = empirical_lower_bound(network, inputs, steps=3, pairs=4, seed=7)
+    other = empirical_lower_bound(network, inputs, steps=3, pairs=4, seed=8)
     assert (first.ratio, first.x1.tolist()) == (again.ratio, again.x1.tolist())
     assert first.x1.tolist() != other.x1.tolist()
 
@@ -191,7 +244,7 @@ def test_orthogonal_layers_reach_their_scale_and_a_broken_one_exceeds_it(scale):
     network = Network([OrthogonalFc(6, 5, scale=scale), OrthogonalLin(5, 4, scale=scale)], outputs=4, gamma=scale**2)
     with torch.no_grad():
         network.body[0].bias.fill_(100)  # far from the kinks
-    ratios = layer_lower_bounds(network, torch.randn(20, 6), restarts=2, steps=100, pairs=16)
+    ratios = layer_lower_bounds(network, torch.randn(20, 6), steps=100, pairs=16)
     assert ratios == pytest.approx([1, 1], rel=0.01)
     network.body[1].transform = lambda x, *operators: 1.1 * x
     assert layer_lower_bounds(network, torch.randn(20, 6), **QUICK)[1] == pytest.approx(1.1 / scale)
@@ -202,6 +255,6 @@ def test_each_layers_search_starts_from_what_reaches_it_behind_the_normalisation
     seen = []
     network.body[1].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     images = torch.rand(20, 1, 2, 2)
-    layer_lower_bounds(network, images, restarts=1, steps=1, pairs=4)
+    layer_lower_bounds(network, images, steps=1, pairs=4)
     reaching = network.normalization(images).flatten(1)
     assert any(torch.equal(x, reaching) for x in seen)

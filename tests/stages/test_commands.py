@@ -23,7 +23,7 @@ import stages.train
 from lbdn.verify.__main__ import main as verify
 
 TRAINING = {"loss": {"name": "cross-entropy"}, "epochs": 2, "batch_size": 100, "learning_rate": 0.01}
-SEARCH = {"restarts": 1, "steps": 5, "pairs": 4, "radius": 0.05, "learning_rate": 0.1, "seed": 0}
+SEARCH = {"pairs": 4, "steps": 2, "radius": 0.05, "learning_rate": 0.1, "seed": 0}
 PARAMS = {
     "gamma": 2,
     "datasets": {
