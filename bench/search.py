@@ -53,7 +53,7 @@ def paper_search(
             rise, run = (v.flatten(1).norm(dim=1) for v in (frozen(x + delta) - frozen(x), delta))
             ratio = rise / run
             # Close pairs show rounding, not slope; where a network is linear they lose nothing.
-            best = max(best, float(ratio[run > 1e-4 * radius].max()))
+            best = max(best, float(torch.where(run > 1e-4 * radius, ratio, 0.0).detach().max()))
             if step < steps:
                 x.grad, delta.grad = torch.autograd.grad(ratio.sum(), (x, delta))
                 optimizer.step()

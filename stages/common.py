@@ -1,4 +1,9 @@
-"""What the stage commands share: options, errors as one line, and the files that they read."""
+"""What the stage commands share: options, errors as one line, and the files that they read.
+
+PyTorch takes two seconds to import, so it is imported where it is used: reports do without.
+"""
+
+from __future__ import annotations
 
 import ctypes
 import functools
@@ -10,15 +15,17 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import torch
 
-from lbdn.data import Dataset, load_dataset
 from lbdn.files import read_json, write_json
-from lbdn.params import Experiment, Params, load_params
-from lbdn.runs import read_description
+
+if TYPE_CHECKING:
+    import torch
+
+    from lbdn.data import Dataset
+    from lbdn.params import Experiment
 
 PREPARED = Path("data/prepared")
 NEEDED = Path("data/needed")
@@ -61,6 +68,8 @@ def device_option(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _device(_context: click.Context, _option: click.Parameter, value: str) -> torch.device:
+    import torch
+
     if value == "auto":
         value = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -108,6 +117,8 @@ def note_provenance(run: Path, part: str, device: torch.device, seconds: float) 
 
     Times differ from run to run, so nothing that DVC tracks holds them.
     """
+    import torch
+
     path = run / "provenance.json"
     parts = read_json(path) if path.exists() else {}
     threads = torch.get_num_threads()
@@ -119,10 +130,10 @@ def note_provenance(run: Path, part: str, device: torch.device, seconds: float) 
 
 def run_settings(run: Path) -> tuple[dict[str, Any], Experiment, Dataset]:
     """Return a finished run's description, its experiment's parameters and its data set."""
+    from lbdn.data import load_dataset
+    from lbdn.params import load_params
+    from lbdn.runs import read_description
+
     description = read_description(run)
-    params: Params = load_params()
-    return (
-        description,
-        params.experiment(description["experiment"]),
-        load_dataset(PREPARED / description["dataset"]),
-    )
+    settings = load_params().experiment(description["experiment"])
+    return description, settings, load_dataset(PREPARED / description["dataset"])

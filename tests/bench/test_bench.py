@@ -7,6 +7,7 @@ import torch
 from click.testing import CliRunner
 from torch import nn
 
+from bench import search
 from bench.__main__ import main
 from bench.layers import measure_layers, training_step
 from bench.measure import alternate, peak_memory
@@ -118,7 +119,8 @@ def test_the_papers_procedure_counts_as_the_issue_says_and_finds_a_linear_maps_n
     assert 0.99 * norm < found <= norm * (1 + 1e-9)
 
 
-def test_searches_are_compared_on_trained_networks(tmp_path):
+def test_searches_are_compared_on_trained_networks(tmp_path, monkeypatch):
+    monkeypatch.setattr(search, "RATES", (0.1,))
     prepare("digits", {}, tmp_path / "prepared" / "digits")
     arguments = {"architecture": "mlp", "family": "orthogonal", "input_shape": [1, 8, 8], "outputs": 10}
     run = tmp_path / "runs" / "study" / "one"
