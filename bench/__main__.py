@@ -86,12 +86,12 @@ def main(
         click.echo(name)
         try:
             results[name] = works[name]()
+            write_json(stem.with_suffix(".json"), results)
+            write_text(stem.with_suffix(".md"), markdown(results))
             if name == "scale":
                 draw_scale(results[name], stem)
         except ModuleNotFoundError as error:
-            click.echo(f"{name} is left out: {error}", err=True)
-        write_json(stem.with_suffix(".json"), results)
-        write_text(stem.with_suffix(".md"), markdown(results))
+            click.echo(f"{name} is left out or incomplete: {error}", err=True)
     click.echo(stem.with_suffix(".md"))
 
 

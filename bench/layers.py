@@ -41,10 +41,11 @@ def measure_layers(
     def build_and_step(family: str) -> None:
         training_step(build(family), x, y)()
 
-    memory = {name: peak_memory(partial(build_and_step, name), device) for name in names}
     networks = {name: build(name) for name in names}
     steps = {name: training_step(network, x, y) for name, network in networks.items()}
     step_times = alternate(steps, device, repetitions)
+    # After the first steps, which load libraries that would count as memory of the step.
+    memory = {name: peak_memory(partial(build_and_step, name), device) for name in names}
     parts = {name: shares(networks[name], steps[name], device) for name in names}
     evaluations = {name: evaluation(network, x) for name, network in networks.items()}
     evaluation_times = alternate(evaluations, device, repetitions)

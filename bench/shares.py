@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from lbdn import circular
@@ -38,9 +39,9 @@ def shares(network: nn.Module, step: Callable[[], object], device: torch.device)
                 named[event.sequence_nr] = kind
     time = dict.fromkeys(KINDS, 0.0)
     for event in events:
-        time[_kind(event, named)] += (
-            event.self_device_time_total if device.type == "cuda" else event.self_cpu_time_total
-        )
+        if event.device_type == DeviceType.CPU:  # it has the time of the kernels that it started
+            own = event.self_device_time_total if device.type == "cuda" else event.self_cpu_time_total
+            time[_kind(event, named)] += own
     total = sum(time.values())
     return {kind: value / total for kind, value in time.items()}
 

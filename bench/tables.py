@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.scale import exponents
+from bench.scale import START, exponents
 from bench.shares import KINDS
 
 Row = Mapping[str, Any]
@@ -137,10 +137,15 @@ def _scale(rows: Sequence[Row]) -> str:
         )
     return _section(
         "Growth of a training step",
-        "Exponents of the last points of each axis.",
+        f"Convolutions of equal width on images of equal size; one axis doubles, the others stay at {_start()}. "
+        "Exponents are fitted to the last points.",
         ["family", "axis", "values", "time", "exponent", "memory", "exponent"],
         body,
     )
+
+
+def _start() -> str:
+    return ", ".join(f"{axis} {value}" for axis, value in START.items())
 
 
 def _largest(rows: Sequence[Row]) -> str:

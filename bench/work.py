@@ -34,7 +34,7 @@ def measure_toy(families: Sequence[str], *, epochs: int = 200, device: torch.dev
 
 
 def measure_epoch(
-    families: Sequence[str], *, batch: int, batches: int = 8, repetitions: int = 3, device: torch.device
+    families: Sequence[str], *, batch: int, batches: int = 4, repetitions: int = 2, device: torch.device
 ) -> list[dict[str, Any]]:
     """Return a row a family: an epoch of CIFAR-100 with augmentation, and the share of it that the loader takes.
 

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from click.testing import CliRunner
+from pyautoattack.autoattack import AutoAttack
 from torch import nn
 
 from bench import search
@@ -12,7 +13,7 @@ from bench.__main__ import main
 from bench.layers import measure_layers, training_step
 from bench.measure import alternate, peak_memory
 from bench.scale import exponents, measure_scale, stack
-from bench.search import count_passes, measure_search, paper_search
+from bench.search import count_passes, measure_attack, measure_search, paper_search
 from bench.shares import KINDS, shares
 from bench.tables import SECTIONS, markdown
 from bench.work import measure_certification, measure_epoch, measure_toy
@@ -130,6 +131,25 @@ def test_searches_are_compared_on_trained_networks(tmp_path, monkeypatch):
     assert row["passes"] <= row["paper_passes"] / 5
     assert 0 < row["found"] <= row["upper"] * (1 + 1e-9)
     assert row["paper"] <= row["found"] * 1.01
+
+
+def test_the_attack_is_counted_with_and_without_certified_images(tmp_path, monkeypatch):
+    standard = AutoAttack._set_version
+
+    def cut(self, version="standard"):
+        standard(self, version)
+        self.square.n_queries = self.fab.n_iter = self.apgd.n_iter = self.apgd_targeted.n_iter = 10
+
+    monkeypatch.setattr(AutoAttack, "_set_version", cut)
+    prepare("digits", {}, tmp_path / "prepared" / "digits")
+    runs = []
+    for family in ("plain", "orthogonal"):
+        arguments = {"architecture": "mlp", "family": family, "input_shape": [1, 8, 8], "outputs": 10}
+        runs.append(tmp_path / "runs" / family)
+        save_run(runs[-1], build_network(**arguments), {"network": arguments, "dataset": "digits"})
+    (row,) = measure_attack(runs, tmp_path / "prepared", CPU, images=20, radii_255=(0.01, 0.02))
+    assert row["same"]
+    assert 0 < row["passes"] < row["separate_passes"]
 
 
 def test_whole_pieces_of_work_are_measured():

@@ -34,7 +34,7 @@ def ratio_in_float64(network: nn.Module, x1: torch.Tensor, x2: torch.Tensor) -> 
 def test_the_search_finds_the_spectral_norm_of_a_linear_map_and_no_more(inputs, outputs):
     layer = nn.Linear(inputs, outputs)
     norm = float(torch.linalg.matrix_norm(layer.weight.detach().double(), 2))
-    found = empirical_lower_bound(layer, torch.randn(10, inputs), steps=200, pairs=16).ratio
+    found = empirical_lower_bound(layer, torch.randn(10, inputs), steps=20, pairs=16).ratio
     assert 0.99 * norm <= found <= norm * ROUNDING
 
 
@@ -49,7 +49,7 @@ def test_the_search_finds_the_spectral_norm_of_a_linear_map_and_no_more(inputs, 
 )
 def test_the_search_finds_the_steepest_slope_of_a_curve_and_no_more(function, constant):
     inputs = torch.linspace(-2, 2, 50)[:, None]
-    found = empirical_lower_bound(Function(function), inputs, steps=100, pairs=32).ratio
+    found = empirical_lower_bound(Function(function), inputs, steps=20, pairs=32).ratio
     assert 0.99 * constant <= found <= constant * ROUNDING
 
 
@@ -94,7 +94,7 @@ def test_the_witness_reproduces_the_ratio_in_float64(shape):
     network = build_network(architecture, "sandwich", size=size, gamma=3.0, input_shape=shape, outputs=4)
     found = empirical_lower_bound(network, torch.rand(20, *shape), steps=10, pairs=4)
     assert (found.x1.dtype, found.x1.shape, found.x2.shape) == (torch.float64, shape, shape)
-    assert ratio_in_float64(network, found.x1, found.x2) == pytest.approx(found.ratio, rel=1e-12)
+    assert ratio_in_float64(network, found.x1, found.x2) == pytest.approx(found.ratio, rel=1e-9)
 
 
 def test_the_search_takes_a_fifth_of_the_forward_passes_of_ten_restarts_of_fifty_steps_on_64_pairs():
@@ -244,7 +244,7 @@ def test_orthogonal_layers_reach_their_scale_and_a_broken_one_exceeds_it(scale):
     network = Network([OrthogonalFc(6, 5, scale=scale), OrthogonalLin(5, 4, scale=scale)], outputs=4, gamma=scale**2)
     with torch.no_grad():
         network.body[0].bias.fill_(100)  # far from the kinks
-    ratios = layer_lower_bounds(network, torch.randn(20, 6), steps=100, pairs=16)
+    ratios = layer_lower_bounds(network, torch.randn(20, 6), steps=20, pairs=16)
     assert ratios == pytest.approx([1, 1], rel=0.01)
     network.body[1].transform = lambda x, *operators: 1.1 * x
     assert layer_lower_bounds(network, torch.randn(20, 6), **QUICK)[1] == pytest.approx(1.1 / scale)
