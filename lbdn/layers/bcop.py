@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from lbdn.circular import convolve
+from lbdn.circular import convolve, real_form
 from lbdn.layers.base import Activated, Activation, Family, uniform
 from lbdn.layers.constrained import ConstrainedLin
 from lbdn.layers.convolution import CircularConv
@@ -103,7 +103,7 @@ class BcopConv(CircularConv):
             factors = [polar(Y) for Y in self.factors]
             kernel = block_convolution(kernel.transpose(0, 1) if wide else kernel, factors)
             kernel = kernel.transpose(0, 1) if wide else kernel
-        return (self.scale * self.matrices(kernel, *size),)
+        return (real_form(self.scale * self.matrices(kernel, *size)),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from lbdn.circular import convolve
+from lbdn.circular import convolve, real_form
 from lbdn.layers.base import Activation, Layer, positive_scale, positive_size, uniform
 from lbdn.layers.convolution import CircularConv
 
@@ -84,7 +84,7 @@ class ConstrainedConv(CircularConv):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`, at each frequency."""
-        return (self.scale * self.constrain(self.matrices(self.weight, *size)),)
+        return (real_form(self.scale * self.constrain(self.matrices(self.weight, *size))),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""

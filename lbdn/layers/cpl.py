@@ -22,6 +22,7 @@ from lbdn.layers.base import (
     positive_size,
     uniform,
     xavier_normal,
+    zero_padded,
 )
 from lbdn.layers.norms import norm_bound
 
@@ -121,10 +122,9 @@ class CplConv(ConvLayer):
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
         x = self.scale * x
-        margin = self.weight.shape[-1] // 2
-        hidden = self.activation(nn.functional.conv2d(x, self.weight, self.bias, padding=margin))
         scaled, step = operators
-        return x - nn.functional.conv_transpose2d(step * hidden, scaled, padding=margin)
+        hidden = self.activation(zero_padded(x, self.weight, self.bias))
+        return x - zero_padded(hidden, (step * scaled).transpose(0, 1).flip(2, 3))
 
 
 def _step(bound: Tensor, size_of_weight: Tensor) -> Tensor:
