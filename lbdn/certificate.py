@@ -44,7 +44,8 @@ def write_certificate(run: Path, network: Network, sound: SoundNetwork) -> dict[
             scale = float(getattr(layer, "scale", 1.0))
             room = max((step.lipschitz - scale) / 4, ROOM * unit_roundoff(sound.dtype) * scale)
             constant = step.lipschitz + (room if list(layer.parameters()) else 0.0)
-            layers.append({"name": step.name, "type": type(layer).__name__, "scale": scale, "constant": constant})
+            claim = {"name": step.name, "type": type(layer).__name__, "scale": scale, "constant": constant}
+            layers.append(claim | ({"size": list(step.size)} if step.size else {}))
     gamma = math.prod(layer["scale"] * REAL for layer in layers) if proved is None else proved.gamma
     content = {
         "version": VERSION,

@@ -25,9 +25,11 @@ class Step:
     Attributes:
         lipschitz: an upper Lipschitz bound of the exact map of the stored numbers.
         name: of the layer in the network; empty where several steps share one.
+        size: height and width of the images that the layer's operators depend on; empty for others.
     """
 
     name = ""
+    size: tuple[int, ...] = ()
 
     def __init__(self, layer: Callable[[Tensor], Tensor], lipschitz: float = 1.0) -> None:
         self.layer, self.lipschitz = layer, lipschitz

@@ -73,6 +73,8 @@ def steps(network: Network, example: Tensor) -> list[Step]:
             result.append(Step(layer.blocks))
         result.append(_step(layer, example))
         result[-1].name = name
+        if isinstance(layer, CircularConv):
+            result[-1].size = layer.image_size(example)
         example = module(example)
     return result
 

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from lbdn.verify.archive import read_tensors
-from lbdn.verify.layers import UNITS, NotCoveredError, Tensors, constant_holds, diagonal, operators
+from lbdn.verify.layers import UNITS, NotCoveredError, Proof, Tensors, operators, proof
 from lbdn.verify.lmi import proves_lipschitz_bound
 
 VERSION = 1
 REAL = 1 + 1e-9  # what a constant in real arithmetic may exceed its layer's scale by
 UPWARD = 1 + 1e-12  # covers the rounding of a product of some thousand constants
-WITHOUT_PARAMETERS = {"Flatten": 1.0}
 
 
 class RejectedError(Exception):
@@ -45,24 +44,13 @@ def check(run: Path) -> Iterator[str]:
     _described(run / "run.json", layers)
     parameters = _distributed(layers, tensors)
     factor = 1 / float(tensors["normalization.std"].min()) if "normalization.std" in tensors else 1.0
-    matrices = [
-        operators(layer["type"], own, layer["scale"]) if own else None
-        for layer, own in zip(layers, parameters, strict=True)
-    ]
-    yield _real(certificate, matrices)
+    proofs = [proof(layer, own) for layer, own in zip(layers, parameters, strict=True)]
+    yield _real(certificate, parameters, proofs)
     product = 1.0
-    for layer, own, operator in zip(layers, parameters, matrices, strict=True):
-        psi = diagonal(own) if own and "log_psi" in own else None
-        constant = layer["constant"]
-        if operator is None:
-            proved = constant >= WITHOUT_PARAMETERS[layer["type"]]
-        else:
-            proved = constant_holds(operator, psi, layer["scale"], constant, certificate["precision"])
-        if not proved:
-            raise RejectedError(
-                f"{layer['name']} ({layer['type']}), rounded, isn't proved to be {constant!r}-Lipschitz"
-            )
-        product *= constant
+    for layer, holds in zip(layers, proofs, strict=True):
+        if not holds(layer["constant"], certificate["precision"]):
+            raise RejectedError(f"{layer['name']} ({layer['type']}), rounded, isn't {layer['constant']!r}-Lipschitz")
+        product *= layer["constant"]
     rounded = certificate["gamma_rounded"]
     if not product * UPWARD <= rounded:
         raise RejectedError(f"the layers' constants have the product {product!r}, above gamma_rounded {rounded!r}")
@@ -114,8 +102,6 @@ def _distributed(layers: list[dict[str, Any]], tensors: Tensors) -> list[Tensors
     for layer in layers:
         start = layer["name"] + "."
         own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-        if not own and layer["type"] not in WITHOUT_PARAMETERS:
-            raise NotCoveredError(f"layers of type {layer['type']}")
         parts.append(own)
     known = sum(map(len, parts)) + sum(name.startswith("normalization.") for name in tensors)
     if known != len(tensors):
@@ -123,26 +109,28 @@ def _distributed(layers: list[dict[str, Any]], tensors: Tensors) -> list[Tensors
     return parts
 
 
-def _real(certificate: dict[str, Any], matrices: list[list[np.ndarray] | None]) -> str:
+def _real(certificate: dict[str, Any], parameters: list[Tensors], proofs: list[Proof]) -> str:
     """Check the bound of the network in real arithmetic; return what was proved."""
-    gamma, multipliers = certificate["gamma"], certificate["multipliers"]
-    given = [own for own in matrices if own is not None]
-    if multipliers is not None:
-        weights, pending = [], None
-        for weight, *following in given:
+    gamma, multipliers, layers = certificate["gamma"], certificate["multipliers"], certificate["layers"]
+    if multipliers is None:
+        for layer, holds in zip(layers, proofs, strict=True):
+            if not holds(layer["scale"] * REAL, "float64"):
+                raise RejectedError(
+                    f"{layer['name']} ({layer['type']}) isn't proved to be {layer['scale']!r}-Lipschitz"
+                )
+        if not math.prod(layer["scale"] * REAL for layer in layers) <= gamma:
+            raise RejectedError(f"the layers' constants don't prove gamma {gamma!r}")
+        return f"the layers' constants prove gamma {gamma:.10g}"
+    weights, pending = [], None
+    for layer, own in zip(layers, parameters, strict=True):
+        if own:
+            weight, *following = operators(layer["type"], own, layer["scale"])
             weights.append(weight if pending is None else weight @ pending)
             pending = following[0] if following else None
-        try:
-            proved = proves_lipschitz_bound(weights, [np.array(m) for m in multipliers], gamma)
-        except ValueError as error:
-            raise RejectedError(f"the multipliers don't fit the weights: {error}") from error
-        if not proved:
-            raise RejectedError(f"the multipliers don't prove gamma {gamma!r}")
-        return f"multipliers of {sum(map(len, multipliers))} hidden units prove gamma {gamma:.10g}"
-    scales = [layer["scale"] for layer, own in zip(certificate["layers"], matrices, strict=True) if own is not None]
-    for own, scale in zip(given, scales, strict=True):
-        if len(own) != 1 or not constant_holds(own, None, scale, scale * REAL, "float64"):
-            raise RejectedError(f"a layer isn't proved to be {scale!r}-Lipschitz in real arithmetic")
-    if not math.prod(scale * REAL for scale in scales) <= gamma:
-        raise RejectedError(f"the layers' norms don't prove gamma {gamma!r}")
-    return f"the layers' norms prove gamma {gamma:.10g}"
+    try:
+        proved = proves_lipschitz_bound(weights, [np.array(m) for m in multipliers], gamma)
+    except ValueError as error:
+        raise RejectedError(f"the multipliers don't fit the weights: {error}") from error
+    if not proved:
+        raise RejectedError(f"the multipliers don't prove gamma {gamma!r}")
+    return f"multipliers of {sum(map(len, multipliers))} hidden units prove gamma {gamma:.10g}"
