@@ -4,7 +4,7 @@ from lbdn.bounds.lipsdp import lipsdp
 from lbdn.bounds.lmi import lmi_blocks, lmi_certificate, lmi_matrix, with_slack
 from lbdn.bounds.lower import LowerBound, empirical_lower_bound, layer_lower_bounds
 from lbdn.bounds.sound import SoundNetwork, plain_sums
-from lbdn.bounds.upper import layer_norms, pair_bounds, spectral_product
+from lbdn.bounds.upper import layer_norms, pair_bounds, spectral_product, weighted_norms
 
 __all__ = [
     "LowerBound",
@@ -19,5 +19,6 @@ __all__ = [
     "pair_bounds",
     "plain_sums",
     "spectral_product",
+    "weighted_norms",
     "with_slack",
 ]

@@ -62,21 +62,46 @@ class SoundNetwork:
         batches = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
         return torch.cat([self._radius(as_input(x).to(self.dtype).double(), y) for x, y in batches])
 
-    def _radius(self, x: Tensor, labels: Tensor) -> Tensor:
-        error, before = x.new_zeros(len(x)), []
+    @torch.no_grad()
+    def evaluate(self, x: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Return the exact outputs, up to float64, and the errors on the way.
+
+        Args:
+            x: a batch in float64, of numbers that the network's precision has.
+
+        Returns:
+            The outputs; bounds of how far each step's input, and at last the outputs, are from the exact ones; bounds
+            of each step's own rounding error, in the network's precision, at these inputs.
+        """
+        inexact, own = [x.new_zeros(len(x))], []
         for step in self.steps:
-            x, own = step.run(x, self.dtype)
-            before.append((error, own))
-            error = UPWARD * (step.lipschitz * error + own * UNIT / unit_roundoff(self.dtype))
-        largest = UPWARD * certified_radius(x, labels, self.pairs)
-        distance, off = largest, torch.zeros_like(largest)  # of the exact units at x' from those at x; e so far
-        for step, (inexact, at_x) in zip(self.steps, before, strict=True):
-            own = at_x + step.spread(self.dtype) * (distance + off + inexact)
+            x, rounding = step.run(x, self.dtype)
+            own.append(rounding)
+            inexact.append(UPWARD * (step.lipschitz * inexact[-1] + rounding * UNIT / unit_roundoff(self.dtype)))
+        return x, inexact, own
+
+    def error_within(self, distance: Tensor, inexact: list[Tensor], own: list[Tensor]) -> Tensor:
+        """Return a bound of the norm of the outputs' rounding error, at all inputs within a distance of each image.
+
+        Args:
+            distance: one an image.
+            inexact: as ``evaluate`` returns them.
+            own: likewise.
+        """
+        error = torch.zeros_like(distance)
+        for step, before, rounding in zip(self.steps, inexact, own, strict=False):
+            near = rounding + step.spread(self.dtype) * (distance + error + before)
             # Errors that large go with sums that may overflow.
-            own = torch.where(own < torch.finfo(self.dtype).max ** 0.5, own, math.inf)
-            distance, off = UPWARD * step.lipschitz * distance, UPWARD * (step.lipschitz * off + own)
-        lost = UPWARD * (math.sqrt(2) * (error + off) + 4 * UNIT * x.abs().amax(dim=1))
-        lowered = x.scatter_add(1, labels[:, None], -lost[:, None])
+            near = torch.where(near < torch.finfo(self.dtype).max ** 0.5, near, math.inf)
+            distance, error = UPWARD * step.lipschitz * distance, UPWARD * (step.lipschitz * error + near)
+        return error
+
+    def _radius(self, x: Tensor, labels: Tensor) -> Tensor:
+        logits, inexact, own = self.evaluate(x)
+        largest = UPWARD * certified_radius(logits, labels, self.pairs)
+        error = inexact[-1] + self.error_within(largest, inexact, own)
+        lost = UPWARD * (math.sqrt(2) * error + 4 * UNIT * logits.abs().amax(dim=1))
+        lowered = logits.scatter_add(1, labels[:, None], -lost[:, None])
         return DOWNWARD * certified_radius(lowered, labels, self.pairs)
 
 

@@ -6,9 +6,10 @@ import math
 import torch
 from torch import Tensor
 
-from lbdn.explicit import explicit
-from lbdn.layers import AolLin, OrthogonalLin, SandwichLin
-from lbdn.layers.base import Activated
+from lbdn.cayley import cayley
+from lbdn.explicit import Explicit, direct, explicit
+from lbdn.layers import AolLin, OrthogonalLin, SandwichFc, SandwichLin
+from lbdn.layers.base import Activated, exponential, weight_normalized
 from lbdn.layers.frozen import Frozen
 from lbdn.networks import Network
 
@@ -50,3 +51,32 @@ def pair_bounds(network: Network) -> Tensor | None:
     rows = copy.deepcopy(last).double().operators()[0].detach()
     distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
     return torch.minimum(bounds.to(distances), network.pixel_gamma / last.scale * distances)
+
+
+def weighted_norms(form: Explicit) -> list[float]:
+    r"""Return the weighted spectral norms of a network's weights, whose product is an upper Lipschitz bound of it.
+
+    :math:`\|\tfrac{1}{\sqrt2} B_0^+ \Psi_0 W_0\|`, then
+    :math:`\|\tfrac12 B_k^+ \Psi_k W_k \Psi_{k-1}^{-1} (A_{k-1}^T)^+\|`, at last
+    :math:`\|\tfrac{1}{\sqrt2} W_L \Psi_{L-1}^{-1} (A_{L-1}^T)^+\|`: where the multipliers prove gamma, at most
+    :math:`\sqrt\gamma`, ones and :math:`\sqrt\gamma`. Sandwich networks have them, whatever their spectral norms.
+
+    Args:
+        form: a network with the multipliers that prove its gamma.
+
+    Raises:
+        ValueError: as ``lbdn.explicit.direct``, which finds :math:`A_k` and :math:`B_k`.
+
+    Source: Wang and Manchester (2023), proposition on weighted spectral norm bounds, with :math:`B_k^+` throughout, as
+    in its proof.
+    """
+    layers = [layer for layer in direct(form).body if isinstance(layer, SandwichFc)]
+    norms: list[Tensor] = []
+    before = torch.eye(0)
+    for weight, layer in zip(form.weights[:-1], layers, strict=True):
+        A_star, B_star = cayley(weight_normalized(layer.stacked.detach(), layer.gain.detach()))
+        psi = exponential(layer.log_psi.detach())
+        inner = torch.linalg.pinv(B_star.mT) @ (psi[:, None] * weight)
+        norms.append(inner @ before / 2 if norms else inner / math.sqrt(2))
+        before = torch.linalg.pinv(A_star) / psi[:, None]
+    return layer_norms([*norms, form.weights[-1] @ before / math.sqrt(2)])

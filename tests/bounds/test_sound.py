@@ -128,6 +128,24 @@ def test_nothing_within_the_sound_radius_changes_the_prediction_of_the_float32_n
             ).all()
 
 
+@pytest.mark.parametrize(("architecture", "family"), NETWORKS)
+@pytest.mark.parametrize("distance", [0.0, 0.3, 30.0])
+def test_no_input_within_a_distance_has_a_larger_rounding_error_than_the_bound(architecture, family, distance):
+    net = network(architecture, family)
+    x, _ = images(net, SHAPES[architecture], 20)
+    with plain_sums():
+        sound, frozen = SoundNetwork(net, x[:1]), freeze(net)
+        _, inexact, own = sound.evaluate(x.double())
+        bound = sound.error_within(torch.full((20,), distance, dtype=torch.float64), inexact, own)
+        for _ in range(10):
+            direction = torch.randn_like(x)
+            moved = x + 0.9999 * distance * direction / direction.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
+            exact, inexact_there, _ = sound.evaluate(moved.double())
+            off = (frozen(moved).double() - exact).norm(dim=1)
+            assert (off <= bound + inexact_there[-1]).all()
+        assert (off > 1e-6 * bound).any()  # not of another order of magnitude altogether
+
+
 def test_pairs_are_never_worse_than_root_two_times_the_bound_and_hold_for_the_network():
     for layer in (AolLin, OrthogonalLin, SandwichLin):
         body = perturb(layer(6, 4, scale=3.0), 0.0 if layer is not AolLin else 0.5)

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from lbdn import build_network
-from lbdn.bounds import empirical_lower_bound, layer_norms, spectral_product
+from lbdn.bounds import empirical_lower_bound, layer_norms, spectral_product, weighted_norms
+from lbdn.explicit import explicit
 from lbdn.layers import PlainFc, PlainLin
 from lbdn.networks import Network
 
@@ -111,3 +112,38 @@ def test_the_product_leaves_the_network_as_it_was(family):
 def test_convolutions_and_residual_blocks_have_no_product(architecture, family, shape):
     size = "tiny" if architecture == "kwlarge" else "small"
     assert spectral_product(build_network(architecture, family, size=size, input_shape=shape, outputs=4)) is None
+
+
+def sandwich_form(gamma: float, seed: int = 0):
+    torch.manual_seed(seed)
+    subject = build_network("mlp", "sandwich", size="7-5-6", gamma=gamma, input_shape=(4,), outputs=3).double()
+    with torch.no_grad():
+        for parameter in subject.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return explicit(subject)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 3.0])
+def test_weighted_norms_are_at_most_one_where_spectral_norms_are_not(gamma):
+    form = sandwich_form(gamma)
+    first, *inner, last = weighted_norms(form)
+    assert first <= math.sqrt(gamma) * (1 + 1e-6)
+    assert all(norm <= 1 + 1e-6 for norm in inner)
+    assert last <= math.sqrt(gamma) * (1 + 1e-6)
+    assert math.prod(layer_norms(form.weights)) > 1.05 * first * math.prod(inner) * last
+
+
+def test_weighted_norms_are_those_of_the_formula_by_numpy():
+    form = sandwich_form(2.0)
+    W, multipliers = [w.numpy() for w in form.weights], [m.numpy() for m in form.multipliers]
+    A, before, norms = np.eye(4), np.full(4, math.sqrt(2.0 / 2)), []
+    for k, weight in enumerate(W):
+        psi = np.sqrt(multipliers[k]) if k < len(multipliers) else np.full(3, math.sqrt(2 / 2.0))
+        B = (psi[:, None] * weight / before / 2) @ np.linalg.pinv(A.T)
+        scaled = np.linalg.pinv(B) @ (psi[:, None] * weight / before / 2) @ np.linalg.pinv(A.T)
+        norms.append(np.linalg.norm(B if k == len(W) - 1 else scaled, 2))
+        values, vectors = np.linalg.eigh(np.eye(len(B)) - B @ B.T)
+        A, before = vectors * np.sqrt(np.maximum(values, 0)) @ vectors.T, psi
+    # The formula's scaling at both ends: the first has sqrt(gamma) as a factor, so has the last.
+    expected = [math.sqrt(2.0) * norms[0], *norms[1:-1], math.sqrt(2.0) * norms[-1]]
+    assert weighted_norms(form) == pytest.approx(expected, rel=1e-5)
