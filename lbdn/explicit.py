@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lbdn.cayley import inverse_cayley
 from lbdn.layers import AolLin, OrthogonalLin, PlainLin, SandwichFc, SandwichLin
 from lbdn.layers.base import MAX_GAIN, MAX_LOGARITHM, Activation
+from lbdn.layers.constrained import ConstrainedLin
 from lbdn.networks import Network
 
 TOLERANCE = 1e-7  # about the root of the float64 rounding: what singular values near zero and one are known to
@@ -72,7 +73,7 @@ def explicit(network: Network) -> Explicit | None:
     for layer in copy.deepcopy(network).double().body:
         if isinstance(layer, nn.Flatten):
             continue
-        if not isinstance(layer, SandwichFc | SandwichLin | OrthogonalLin | AolLin | PlainLin):
+        if not isinstance(layer, SandwichFc | SandwichLin | OrthogonalLin | AolLin | PlainLin | ConstrainedLin):
             return None
         weight, *following = (operator.detach() for operator in layer.operators())
         weights.append(weight if pending is None else weight @ pending)
