@@ -5,11 +5,9 @@ PyTorch takes two seconds to import, so it is imported where it is used: reports
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import logging
 import os
-import platform
 import signal
 import sys
 import threading
@@ -26,6 +24,9 @@ if TYPE_CHECKING:
 
     from lbdn.data import Dataset
     from lbdn.params import Experiment
+
+# PyTorch then asks Linux for large pages. New small ones for each tensor take up to half the time of a convolution.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 PREPARED = Path("data/prepared")
 NEEDED = Path("data/needed")
@@ -76,20 +77,9 @@ def _device(_context: click.Context, _option: click.Parameter, value: str) -> to
         device = torch.zeros(0, device=value).device
     except (RuntimeError, AssertionError) as error:
         raise click.BadParameter(f"{value!r} is not a device that PyTorch has here") from error
-    if device.type == "cpu":
-        _keep_freed_memory()
-        if "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(1)
+    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
     return device
-
-
-def _keep_freed_memory() -> None:
-    """Have the C library reuse large blocks: to get new pages from Linux takes half the time of a training step."""
-    M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of malloc.h
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
-        for parameter, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1), (M_TOP_PAD, 2**26)):
-            libc.mallopt(parameter, value)
 
 
 def model_options(function: Callable[..., None]) -> Callable[..., None]:
