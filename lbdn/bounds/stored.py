@@ -226,6 +226,10 @@ def _correlations(kernel: Tensor, recomputed: int, unit: float) -> Tensor:
     The sums bound what the convolutions' product :math:`K K^T` couples of channels i and j, on an infinite image.
     """
     relative = accumulated(kernel[0].numel() + WEIGHTED, UNIT) + accumulated(recomputed, unit)
+    if kernel.shape[-1] == 1:  # a matrix, which may be large: products of norms bound those of sizes
+        matrix = kernel.flatten(1)
+        norm = torch.linalg.vector_norm(matrix, dim=1)
+        return ((matrix @ matrix.mT).abs() + relative * norm[:, None] * norm) * UPWARD
     margin = kernel.shape[-1] - 1
     signed, sizes = (nn.functional.conv2d(part, part, padding=margin) for part in (kernel, kernel.abs()))
     return (signed.abs() + relative * sizes).sum(dim=(2, 3)) * UPWARD
