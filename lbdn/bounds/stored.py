@@ -39,6 +39,7 @@ from lbdn.layers import (
 )
 from lbdn.layers.aol import autocorrelation
 from lbdn.layers.base import Layer, exponential, largest
+from lbdn.layers.constrained import ConstrainedLin
 from lbdn.layers.convolution import CircularConv
 from lbdn.layers.frozen import Frozen
 from lbdn.networks import Network, Selection, ZeroPadding
@@ -110,6 +111,7 @@ def _(layer: InputNormalization, x: Tensor) -> Step:
 
 
 @_step.register(AolLin)
+@_step.register(ConstrainedLin)
 @_step.register(OrthogonalLin)
 @_step.register(SandwichLin)
 def _(layer: Layer, x: Tensor) -> Step:

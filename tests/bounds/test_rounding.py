@@ -29,6 +29,7 @@ from lbdn.layers import (
     SllFc,
     freeze,
 )
+from lbdn.layers.bcop import BcopLin
 from lbdn.networks import Network, Selection, ZeroPadding
 from tests.oracles import circular_convolution, jacobian_norm, perturb
 
@@ -47,6 +48,7 @@ LAYERS = {
     "sandwich stride": (lambda: SandwichConv(3, 4, stride=2, scale=2.0), IMAGES),
     "sll fc": (lambda: SllFc(24, 40, scale=2.0), VECTORS),
     "sll conv": (lambda: SllConv(3, 4), IMAGES),
+    "bcop lin": (lambda: BcopLin(24, 10), VECTORS),
     "normalised rows": (lambda: LastLayerNormalization(24, 10, scale=2.0), VECTORS),
     "selection": (lambda: Selection(24, 5, scale=0.3), VECTORS),
     "padding": (lambda: ZeroPadding(7, dim=-3), IMAGES),
