@@ -27,6 +27,7 @@ from lbdn.bounds.rounding import Affine, Entrywise, Residual, Sandwich, Step
 from lbdn.layers import (
     AolConv,
     AolLin,
+    BcopConv,
     InputNormalization,
     LastLayerNormalization,
     OrthogonalConv,
@@ -39,7 +40,7 @@ from lbdn.layers import (
 )
 from lbdn.layers.aol import autocorrelation
 from lbdn.layers.base import Layer, exponential, largest
-from lbdn.layers.constrained import ConstrainedLin
+from lbdn.layers.constrained import ConstrainedConv, ConstrainedLin
 from lbdn.layers.convolution import CircularConv
 from lbdn.layers.frozen import Frozen
 from lbdn.networks import Network, Selection, ZeroPadding
@@ -126,8 +127,10 @@ def _(layer: LastLayerNormalization, x: Tensor) -> Step:
     return Affine(Matrix(weight), _bias(layer), False, spectral_norm(weight, unit_roundoff(x.dtype)))
 
 
-@_step.register
-def _(layer: OrthogonalConv, x: Tensor) -> Step:
+@_step.register(BcopConv)
+@_step.register(ConstrainedConv)
+@_step.register(OrthogonalConv)
+def _(layer: CircularConv, x: Tensor) -> Step:
     _activated(layer)
     (operator,) = _stored(layer, x)
     bound = max(spectral_norm(matrix, unit_roundoff(x.dtype)) for matrix in _each(operator))

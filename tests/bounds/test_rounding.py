@@ -29,7 +29,8 @@ from lbdn.layers import (
     SllFc,
     freeze,
 )
-from lbdn.layers.bcop import BcopLin
+from lbdn.layers.bcop import BcopConv, BcopLin
+from lbdn.layers.lot import LotConv
 from lbdn.networks import Network, Selection, ZeroPadding
 from tests.oracles import circular_convolution, jacobian_norm, perturb
 
@@ -49,6 +50,8 @@ LAYERS = {
     "sll fc": (lambda: SllFc(24, 40, scale=2.0), VECTORS),
     "sll conv": (lambda: SllConv(3, 4), IMAGES),
     "bcop lin": (lambda: BcopLin(24, 10), VECTORS),
+    "bcop conv": (lambda: BcopConv(3, 4), IMAGES),
+    "lot stride": (lambda: LotConv(3, 4, stride=2, scale=3.0), IMAGES),
     "normalised rows": (lambda: LastLayerNormalization(24, 10, scale=2.0), VECTORS),
     "selection": (lambda: Selection(24, 5, scale=0.3), VECTORS),
     "padding": (lambda: ZeroPadding(7, dim=-3), IMAGES),
