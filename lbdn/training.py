@@ -1,4 +1,4 @@
-"""Training that can be killed: it goes on from its last finished epoch and ends the same."""
+"""Training that can be killed: it goes on from its last checkpoint and ends the same."""
 
 import math
 import time
@@ -18,6 +18,7 @@ from lbdn.losses import LOSSES, Loss
 from lbdn.schedules import piecewise_triangular
 
 EpochHook = Callable[[dict[str, float], float | None], None]
+CHECKPOINT_SECONDS = 5.0  # between two checkpoints: what an interruption costs at most, besides an epoch
 
 
 def train(
@@ -37,9 +38,9 @@ def train(
 ) -> list[dict[str, float]]:
     """Train a network in place with Adam and the piecewise triangular schedule; return a row an epoch.
 
-    What an epoch does depends on the seed and its number alone. With a checkpoint file, the state after each epoch is
-    kept there, and a later call with the same ``identity`` goes on from it; on a CPU the result is the same, bit for
-    bit, as without the interruption.
+    What an epoch does depends on the seed and its number alone. With a checkpoint file, the state after the last
+    epoch, and every few seconds that after the epoch just finished, is kept there. A later call with the same
+    ``identity`` goes on from it; on a CPU the result is the same, bit for bit, as without the interruption.
 
     Args:
         network: on pixels in [0, 1] for images, on the raw inputs for regression.
@@ -85,6 +86,7 @@ def train(
     held_out = on_device(dataset.test_inputs, device), on_device(dataset.test_targets, device)
     steps = math.ceil(len(inputs) / batch_size)
     progress = tqdm(range(len(history), epochs), "epochs", epochs, initial=len(history), disable=None)
+    saved = time.monotonic()
     for epoch in progress:
         network.train()
         generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
@@ -112,14 +114,15 @@ def train(
             raise ValueError(
                 f"the loss became {row['train_loss']} (test {row['test_loss']}) in epoch {epoch + 1}; lower "
                 f"learning_rate (now {learning_rate}) or check the data"
-                + (f"; the epochs before are kept in {checkpoint}" if checkpoint is not None else "")
+                + (f"; the last checkpoint is kept in {checkpoint}" if checkpoint and checkpoint.exists() else "")
             )
         history.append(row)
         progress.set_postfix_str(f"train loss {row['train_loss']:.4f}, test loss {row['test_loss']:.4f}")
-        if checkpoint is not None:
+        if checkpoint is not None and (epoch + 1 == epochs or time.monotonic() - saved >= CHECKPOINT_SECONDS):
             state = {"identity": dict(identity or {}), "history": history, "network": network.state_dict()}
             with whole(checkpoint) as temporary:
                 torch.save(state | {"optimizer": optimizer.state_dict()}, temporary)
+            saved = time.monotonic()
         if on_epoch is not None:
             on_epoch(row, seconds)
     network.eval()

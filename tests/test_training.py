@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+import lbdn.training
 from lbdn.data import Dataset
 from lbdn.data.sources import digits, square_wave
 from lbdn.layers import SandwichFc, SandwichLin
@@ -54,6 +55,11 @@ def interrupt_after(epoch: int):
             raise Interruption
 
     return hook
+
+
+@pytest.fixture(autouse=True)
+def _a_checkpoint_after_each_epoch(monkeypatch):
+    monkeypatch.setattr(lbdn.training, "CHECKPOINT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +151,8 @@ def test_an_interrupted_training_goes_on_and_ends_the_same_bit_by_bit(tmp_path, 
 def test_a_killed_training_goes_on_and_ends_the_same_bit_by_bit(tmp_path, uninterrupted):
     checkpoint = tmp_path / "checkpoint.pt"
     script = (
-        "import os, signal, sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
+        "import os, signal, sys; from pathlib import Path; import torch, lbdn.training; torch.set_num_threads(1)\n"
+        "lbdn.training.CHECKPOINT_SECONDS = 0.0\n"
         "from tests.test_training import IDENTITY, small_network, train_digits\n"
         "def kill(row, seconds):\n"
         "    if row['epoch'] == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -162,6 +169,17 @@ def test_a_killed_training_goes_on_and_ends_the_same_bit_by_bit(tmp_path, uninte
     assert epochs == [1, 2, 3, 4]
     assert torch.equal(weights(network), uninterrupted[0])
     assert history == uninterrupted[1]
+
+
+def test_checkpoints_are_written_every_few_seconds_and_at_the_end(tmp_path, monkeypatch, uninterrupted):
+    monkeypatch.setattr(lbdn.training, "CHECKPOINT_SECONDS", 60.0)
+    clock = iter(range(0, 10_000, 25))  # at every look 25 s later: once an epoch, and after a checkpoint
+    monkeypatch.setattr(lbdn.training.time, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(lbdn.training.time, "monotonic", lambda: next(clock))
+    checkpoint, kept = tmp_path / "checkpoint.pt", []
+    hook = lambda *_: kept.append(len(torch.load(checkpoint)["history"]) if checkpoint.exists() else 0)  # noqa: E731
+    train_digits(small_network(), checkpoint=checkpoint, identity=IDENTITY, on_epoch=hook)
+    assert kept == [0, 0, 3, 4]
 
 
 def test_a_resumed_training_does_not_repeat_its_finished_epochs(tmp_path):
