@@ -17,7 +17,7 @@ MLFLOW_TRACKING_URI ?= sqlite:///$(CURDIR)/mlflow.db
 # it is interrupted.
 DATASETS := import yaml; p = yaml.safe_load(open("params.yaml")); print(*{p[x]["dataset"] for x in ("toy", "study")})
 study: $(VENV)/installed
-	dvc repro plan families $$(python -c '$(DATASETS)' | sed 's/[^ ]*/prepare@&/g')
+	dvc repro plan code $$(python -c '$(DATASETS)' | sed 's/[^ ]*/prepare@&/g')
 	set -m; dvc repro -s train-toy lipschitz-toy report-toy & toy=$$!; sleep 15; \
 	dvc repro -s train-study lipschitz-study certify-study attack-study report-study; study=$$?; \
 	if [ $$study -eq 252 ]; then kill -INT -- -$$toy; exit 1; fi; wait $$toy || true

@@ -14,8 +14,8 @@ from lbdn.params import Experiment, load_params
 from lbdn.registry import find
 from lbdn.runs import read_description, save_run, seeded_network, weights_digest
 from lbdn.training import EpochHook, train
+from stages.code import STAGES, code_digests, digest_of
 from stages.common import PREPARED, device_option, errors_in_one_line, model_options, note_provenance
-from stages.families import TRAINING, code_digests, digest_of
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -55,7 +55,7 @@ def describe(
 def identify(description: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
     """Return what makes two trainings the same: settings, data and code. Only such a training is resumed."""
     network = description["network"]
-    code = code_digests(network["family"], network["architecture"]) | {"training": digest_of(TRAINING)}
+    code = code_digests(network["family"], network["architecture"]) | {"training": digest_of(*STAGES["train"])}
     return {**description, "data": dataset.digest(), "code": code}
 
 

@@ -131,12 +131,12 @@ def test_editing_a_family_retrains_that_family_only(repository):
     before = path.read_text()
     path.write_text(before + "\n# an edit\n")
     try:
-        repository("dvc", "repro", "families")
+        repository("dvc", "repro", "code")
         trained = {name for name in repository.stages_to_run() if name.startswith("train")}
         assert trained == {"train-toy@square-wave-aol-small-1-123"}
     finally:
         path.write_text(before)
-        repository("dvc", "repro", "families")
+        repository("dvc", "repro", "code")
 
 
 def test_editing_a_figure_retrains_nothing(repository):
@@ -144,10 +144,24 @@ def test_editing_a_figure_retrains_nothing(repository):
     before = path.read_text()
     path.write_text(before + "\n# an edit\n")
     try:
+        repository("dvc", "repro", "code")
         assert set(repository.stages_to_run()) <= set(REPORTS)
         assert "report-study" in repository.stages_to_run()
     finally:
         path.write_text(before)
+        repository("dvc", "repro", "code")
+
+
+def test_editing_the_attack_attacks_again_and_trains_nothing(repository):
+    path = repository.folder / "lbdn/attack.py"
+    before = path.read_text()
+    path.write_text(before + "\n# an edit\n")
+    try:
+        repository("dvc", "repro", "code")
+        assert set(repository.stages_to_run()) == {"attack-study@digits-sandwich-small-123"}
+    finally:
+        path.write_text(before)
+        repository("dvc", "repro", "code")
 
 
 def test_an_experiment_at_another_gamma_retrains_the_study_and_nothing_else(repository):

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 import stages.attack
 import stages.cell
 import stages.certify
-import stages.families
+import stages.code
 import stages.lipschitz
 import stages.page
 import stages.parts
@@ -116,7 +116,7 @@ def rows(path: Path) -> list[dict[str, str]]:
     "stage",
     [
         stages.prepare,
-        stages.families,
+        stages.code,
         stages.plan,
         stages.train,
         stages.lipschitz,
@@ -305,8 +305,8 @@ def test_parts_join_to_what_was_split(monkeypatch):
 
 
 def test_families_are_told_apart_by_their_source_files():
-    succeed(stages.families, "fingerprints")
-    names = {path.stem: path.read_text() for path in Path("fingerprints").iterdir()}
+    succeed(stages.code, "code")
+    names = {path.stem: path.read_text() for path in Path("code/families").iterdir()}
     assert set(names) == {"aol", "sandwich", "plain", "orthogonal"}
     assert len(set(names.values())) == 4
 
@@ -317,8 +317,8 @@ def test_a_family_an_architecture_and_a_source_of_another_package_go_through_the
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(yaml.safe_dump({"gamma": 1, "datasets": {"ramp": {"source": "ramp"}}, "toy": toy}))
     succeed(stages.prepare, "ramp")
-    succeed(stages.families, "families")
-    assert Path("families/mixed.json").exists()
+    succeed(stages.code, "code")
+    assert Path("code/families/mixed.json").exists()
     for family in toy["families"]:
         folder = Path("runs/toy") / family
         cell = ("--family", family, "--size", "small", "--gamma", 1, "--seed", 5, "--device", "cpu")
