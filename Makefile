@@ -11,17 +11,14 @@ MLFLOW_TRACKING_URI ?= sqlite:///$(CURDIR)/mlflow.db
 
 .PHONY: study test ui compare
 
-# The two experiments don't depend on each other, so each gets a core (-s, since DVC locks what both depend on, which
-# comes first; one after the other, since DVC holds its own lock for some seconds while it reads the graph). The last
-# lines do what is left to do, and nothing if that was all; the page shows what reports there are. 252 is how DVC ends when
-# it is interrupted.
+# The two experiments don't depend on each other, so each gets a core: -s, since DVC locks what both depend on, which
+# comes first. 252 is how DVC ends when it is interrupted.
 DATASETS := import yaml; p = yaml.safe_load(open("params.yaml")); print(*{p[x]["dataset"] for x in ("toy", "study")})
 study: $(VENV)/installed
 	dvc repro plan code $$(python -c '$(DATASETS)' | sed 's/[^ ]*/prepare@&/g')
-	set -m; dvc repro -s train-toy lipschitz-toy report-toy & toy=$$!; sleep 15; \
-	dvc repro -s train-study lipschitz-study certify-study attack-study report-study; study=$$?; \
-	if [ $$study -eq 252 ]; then kill -INT -- -$$toy; exit 1; fi; wait $$toy || true
-	dvc repro report-toy report-study
+	set -m; dvc --wait-for-lock repro -s train-toy lipschitz-toy report-toy & toy=$$!; \
+	dvc --wait-for-lock repro -s train-study lipschitz-study certify-study attack-study report-study; study=$$?; \
+	if [ $$study -eq 252 ]; then kill -INT -- -$$toy; fi; wait $$toy && exit $$study
 	dvc repro -s page
 	@echo "report: file://$(CURDIR)/reports/report.html"
 
