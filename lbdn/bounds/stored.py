@@ -24,10 +24,13 @@ from lbdn.bounds.enclosure import (
 )
 from lbdn.bounds.maps import Kernel, LinearMap, Matrix, Spectral, weighted
 from lbdn.bounds.rounding import Affine, Entrywise, Residual, Sandwich, Step
+from lbdn.circular import kernel_spectrum, real_form
 from lbdn.layers import (
     AolConv,
     AolLin,
     BcopConv,
+    CplConv,
+    CplFc,
     InputNormalization,
     LastLayerNormalization,
     OrthogonalConv,
@@ -75,7 +78,7 @@ def steps(network: Network, example: Tensor) -> list[Step]:
             result.append(Step(layer.blocks))
         result.append(_step(layer, example))
         result[-1].name = name
-        if isinstance(layer, CircularConv):
+        if isinstance(layer, CircularConv | CplConv):
             result[-1].size = layer.image_size(example)
         example = module(example)
     return result
@@ -181,20 +184,28 @@ def _(layer: AolConv, x: Tensor) -> Step:
     return Affine(Kernel(kernel), _bias(layer), True, max(layer.scale, bound))
 
 
+@_step.register(CplFc)
+@_step.register(CplConv)
 @_step.register(SllFc)
 @_step.register(SllConv)
-def _(layer: SllFc | SllConv, x: Tensor) -> Step:
+def _(layer: CplFc | CplConv | SllFc | SllConv, x: Tensor) -> Step:
     _activated(layer)
     scaled, d = (operator.double() for operator in _stored(layer, x))
     W, unit = layer.weight.detach().double(), unit_roundoff(x.dtype)
+    d = d.expand(len(W))  # CPL has one for all hidden units
+    roots = (d / largest(W)).sqrt()
+    if isinstance(layer, SllFc | SllConv):
+        weights = torch.where(roots > 0, exponential(layer.log_q.detach().double()) / roots.where(roots > 0, 1), 0)
+        square = _weighted_row_sum(_correlations(_as_kernel(W), 0, unit) * roots[:, None] * roots, weights)
+    else:
+        square = float(roots[0] * zero_padded_norm(_as_kernel(W), *layer.image_size(x))) ** 2 * UPWARD
     factored = d.view(-1, *(1,) * (W.dim() - 1)) * scaled
     inner: LinearMap = Kernel(W) if W.dim() == 4 else Matrix(W)
     outer: LinearMap = Kernel(factored.transpose(0, 1).flip(2, 3)) if W.dim() == 4 else Matrix(factored.mT)
-    constants = residual_constants(W, scaled, d, exponential(layer.log_q.detach().double()), unit)
-    return Residual(inner, outer, _bias(layer), (d / largest(W)).sqrt(), layer.scale, *constants)
+    return Residual(inner, outer, _bias(layer), roots, layer.scale, *residual_constants(W, scaled, d, square, unit))
 
 
-def residual_constants(W: Tensor, V: Tensor, d: Tensor, q: Tensor, unit: float) -> tuple[float, float]:
+def residual_constants(W: Tensor, V: Tensor, d: Tensor, square: float, unit: float) -> tuple[float, float]:
     r"""Return Lipschitz bounds of :math:`x - N^T \sigma(W x + b)`, :math:`N = \mathrm{diag}(d) V`, and of its last map.
 
     With S = d / m, m the largest entry of W, :math:`x - W^T S \sigma(W x + b)` is 1-Lipschitz if
@@ -205,24 +216,38 @@ def residual_constants(W: Tensor, V: Tensor, d: Tensor, q: Tensor, unit: float) 
     Args:
         W: a matrix, or a kernel ``(inner, channels, k, k)``.
         V: W / m, rounded.
-        d: about 2 / (m T), T as in the layers' theorem.
-        q: its weights.
+        d: about 2 / (m T), T as in the layers' theorems.
+        square: a bound of that of the norm of :math:`S^{1/2} W`.
         unit: of the precision in which V and d are stored.
 
     Returns:
         The bound of the whole, and of :math:`N^T S^{-1/2}`.
     """
-    W, V = (part if part.dim() == 4 else part[:, :, None, None] for part in (W, V))
+    W, V = _as_kernel(W), _as_kernel(V)
     size = largest(W)
-    roots = (d / size).sqrt()
-    correlations = _correlations(W, 0, unit) * roots[:, None] * roots
-    weights = torch.where(roots > 0, q / torch.where(roots > 0, roots, 1), 0)
-    eigenvalue = _weighted_row_sum(correlations, weights) / 2 * (1 + accumulated(RECOMPUTED, unit)) * UPWARD
-    eigenvalue = max(1.0, eigenvalue)
+    eigenvalue = max(1.0, square / 2 * (1 + accumulated(RECOMPUTED, unit)) * UPWARD)
     missing = (W / size - V).abs() + (accumulated(RECOMPUTED, unit) + 4 * UNIT) * V.abs()
     rest = norm_of_sizes(weighted(missing.sum(dim=(2, 3)), (d * size).sqrt(), None))
     inner_norm = math.sqrt(2 * eigenvalue) * UPWARD  # of S^1/2 W
     return (1 + 2 * (eigenvalue - 1) + rest * inner_norm) * UPWARD, (inner_norm + rest) * UPWARD
+
+
+def zero_padded_norm(kernel: Tensor, *size: int) -> float:
+    """Return an upper bound of the norm of a zero-padded convolution with an odd kernel, as its numbers define it.
+
+    It is a restriction of the circular one on images with a margin of half a kernel, whose frequencies' matrices, sums
+    of numbers times phases, are off by their roundings: of angles up to 4 pi, of cosines and sines, of k^2 terms.
+    """
+    k = kernel.shape[-1]
+    if k == 1:
+        return spectral_norm(kernel[:, :, 0, 0], 0.0)
+    matrices = real_form(kernel_spectrum(kernel, *(pixels + k // 2 for pixels in size)))
+    lost = 2 * (k * k + 80) * UNIT * norm_of_sizes(kernel.abs().sum(dim=(2, 3)))
+    return (max(spectral_norm(matrix, 0.0) for matrix in matrices) + lost) * UPWARD
+
+
+def _as_kernel(W: Tensor) -> Tensor:
+    return W if W.dim() == 4 else W[:, :, None, None]
 
 
 def _correlations(kernel: Tensor, recomputed: int, unit: float) -> Tensor:

@@ -10,7 +10,7 @@ from torch import nn
 
 from lbdn.bounds.maps import Matrix, Spectral
 from lbdn.bounds.rounding import Affine
-from lbdn.bounds.stored import sandwich_excess, steps
+from lbdn.bounds.stored import sandwich_excess, steps, zero_padded_norm
 from lbdn.circular import _basis, convolve, kernel_spectrum, real_form
 from lbdn.layers import (
     AolConv,
@@ -30,9 +30,11 @@ from lbdn.layers import (
     freeze,
 )
 from lbdn.layers.bcop import BcopConv, BcopLin
+from lbdn.layers.cpl import CplConv, CplFc
 from lbdn.layers.lot import LotConv
+from lbdn.layers.soc import SocConv, SocFc
 from lbdn.networks import Network, Selection, ZeroPadding
-from tests.oracles import circular_convolution, jacobian_norm, perturb
+from tests.oracles import circular_convolution, dense_operator, jacobian_norm, perturb, spectral_norm
 
 IMAGES, VECTORS = (3, 8, 8), (24,)
 LAYERS = {
@@ -49,6 +51,12 @@ LAYERS = {
     "sandwich stride": (lambda: SandwichConv(3, 4, stride=2, scale=2.0), IMAGES),
     "sll fc": (lambda: SllFc(24, 40, scale=2.0), VECTORS),
     "sll conv": (lambda: SllConv(3, 4), IMAGES),
+    "cpl fc": (lambda: CplFc(24, 40, scale=2.0), VECTORS),
+    "cpl fc of rank one": (lambda: CplFc(24, 1), VECTORS),
+    "cpl conv": (lambda: CplConv(3, 4, scale=0.5), IMAGES),
+    "cpl conv of one pixel": (lambda: CplConv(3, 4, 1), IMAGES),
+    "soc fc": (lambda: SocFc(24, 17), VECTORS),
+    "soc conv": (lambda: SocConv(3, 4), IMAGES),
     "bcop lin": (lambda: BcopLin(24, 10), VECTORS),
     "bcop conv": (lambda: BcopConv(3, 4), IMAGES),
     "lot stride": (lambda: LotConv(3, 4, stride=2, scale=3.0), IMAGES),
@@ -132,9 +140,9 @@ def test_sandwich_constants_hold_for_all_slopes_and_see_operators_that_are_off()
         assert largest(*broken) <= 2.0 * sandwich_excess(*broken, psi, 2.0, unit)
 
 
-@pytest.mark.parametrize("attribute", ["stacked", "weight"])
-def test_operators_that_are_off_make_a_larger_constant(attribute, monkeypatch):
-    layer = SllFc(6, 4) if attribute == "weight" else SandwichFc(6, 4)
+@pytest.mark.parametrize("make", [SandwichFc, SllFc, CplFc])
+def test_operators_that_are_off_make_a_larger_constant(make, monkeypatch):
+    layer = make(6, 4)
     operators = type(layer).operators
     net = Network([layer], outputs=4, gamma=1.0)
     x = torch.randn(1, 6)
@@ -142,6 +150,31 @@ def test_operators_that_are_off_make_a_larger_constant(attribute, monkeypatch):
     monkeypatch.setattr(type(layer), "operators", lambda self, *s: tuple(1.01 * o for o in operators(self, *s)))
     (broken,) = steps(net, x)
     assert sound.lipschitz < 1.0001 < 1.005 < broken.lipschitz
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+@pytest.mark.parametrize("size", [(4, 5), (3, 3), (2, 1), (1, 1)])
+@pytest.mark.parametrize("factor", [1e-20, 1.0, 1e20])
+def test_the_norm_of_zero_padded_convolutions_is_that_with_a_margin_and_never_below_the_dense_one(k, size, factor):
+    kernel = factor * torch.randn(3, 2, k, k, dtype=torch.float64)
+    larger = tuple(pixels + k // 2 for pixels in size)
+    circular = dense_operator(lambda x: circular_convolution(x, kernel), (2, *larger))
+    padded = dense_operator(lambda x: nn.functional.conv2d(x, kernel, padding="same"), (2, *size))
+    bound = zero_padded_norm(kernel, *size)
+    assert spectral_norm(padded) <= bound
+    assert spectral_norm(circular) <= bound <= spectral_norm(circular) * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("longer", [1.5, 3.0])
+def test_a_convex_potential_layer_with_a_step_too_long_gets_its_true_constant(longer, monkeypatch):
+    layer = CplFc(6, 4, activation=nn.ReLU()).requires_grad_(False)
+    scaled, step = layer.double().operators()
+    layer.bias.fill_(1e3)  # all units are active
+    monkeypatch.setattr(CplFc, "operators", lambda self, *size: (scaled, longer * step))
+    net = Network([layer], outputs=6, gamma=1.0)
+    (broken,) = steps(net, torch.zeros(1, 6, dtype=torch.float64))
+    assert broken.lipschitz == pytest.approx(jacobian_norm(net, torch.randn(6, dtype=torch.float64)), rel=1e-8)
+    assert broken.lipschitz > 1.4
 
 
 def sequential(weights: np.ndarray, x: np.ndarray) -> np.float32:

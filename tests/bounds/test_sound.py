@@ -15,9 +15,8 @@ from lbdn.networks import Network
 from tests.oracles import perturb
 
 SHAPES = {"mlp": (1, 6, 6), "kwlarge": (1, 8, 8)}
-NETWORKS = [("mlp", f) for f in ("aol", "orthogonal", "sll", "sandwich")] + [
-    ("kwlarge", f) for f in ("aol", "orthogonal", "sll", "sandwich")
-]
+FAMILIES = ("aol", "orthogonal", "sll", "cpl", "sandwich")
+NETWORKS = [("mlp", f) for f in FAMILIES] + [("kwlarge", f) for f in FAMILIES]
 
 
 def network(architecture: str, family: str, dtype=torch.float32, **options) -> Network:
