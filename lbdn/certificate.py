@@ -13,7 +13,8 @@ from lbdn.runs import weights_digest
 from lbdn.verify.certificate import REAL, UPWARD, VERSION, seal
 
 ASSUMPTIONS = [
-    "the layers listed are those of the network, and activations act on each unit alone, with slopes in [0, 1]",
+    "the layers listed are those of the network, at the image sizes listed",
+    "activations act on each unit alone, with slopes in [0, 1]",
     "distances are l2, from pixels or from normalised input",
     "operators are rounded once, to within 2 units of roundoff of the real ones",
     "gamma is the bound in real arithmetic, gamma_rounded that of the rounded operators, both from normalised input",

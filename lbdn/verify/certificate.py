@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from lbdn.verify.archive import read_tensors
-from lbdn.verify.layers import UNITS, NotCoveredError, Proof, Tensors, operators, proof
+from lbdn.verify.layers import (
+    FAMILIES,
+    UNITS,
+    WEIGHTLESS,
+    NotCoveredError,
+    Proof,
+    Tensors,
+    operators,
+    proof,
+)
 from lbdn.verify.lmi import proves_lipschitz_bound
 
 VERSION = 1
@@ -41,6 +50,8 @@ def check(run: Path) -> Iterator[str]:
         raise NotCoveredError(certificate["not_covered"])
     tensors = read_tensors(weights)
     layers = certificate["layers"]
+    if not all(layer[name] > 0 for layer in layers for name in ("scale", "constant")):
+        raise RejectedError("the certificate's scales and constants aren't all positive")
     _described(run / "run.json", layers)
     parameters = _distributed(layers, tensors)
     factor = 1 / float(tensors["normalization.std"].min()) if "normalization.std" in tensors else 1.0
@@ -86,11 +97,16 @@ def seal(content: dict[str, Any]) -> str:
 
 
 def _described(path: Path, layers: list[dict[str, Any]]) -> None:
-    """Check the layers' scales, which no weights hold, against the bound that the run's description asks for."""
-    gamma = json.loads(path.read_text(encoding="utf-8")).get("network", {}).get("gamma")
+    """Check what no weights hold, the layers' scales and what is made of the weights, against the run's description."""
+    network = json.loads(path.read_text(encoding="utf-8")).get("network", {})
+    gamma, family = network.get("gamma"), network.get("family")
     product = math.prod(layer["scale"] for layer in layers)
     if gamma is not None and not math.isclose(product, gamma, rel_tol=1e-12):
         raise RejectedError(f"the layers' scales make {product!r}, but {path} describes a network of gamma {gamma!r}")
+    types = [layer["type"] for layer in layers if layer["type"] not in WEIGHTLESS]
+    others = [kind for kind in types if FAMILIES.get(kind, family) != family]
+    if family in FAMILIES.values() and others:
+        raise RejectedError(f"{path} describes a network of family {family}, but the certificate lists {others[0]}")
 
 
 def _distributed(layers: list[dict[str, Any]], tensors: Tensors) -> list[Tensors]:
@@ -102,6 +118,8 @@ def _distributed(layers: list[dict[str, Any]], tensors: Tensors) -> list[Tensors
     for layer in layers:
         start = layer["name"] + "."
         own = {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+        if own and layer["type"] in WEIGHTLESS:
+            raise RejectedError(f"{layer['name']} has weights, which no layer of type {layer['type']} has")
         parts.append(own)
     known = sum(map(len, parts)) + sum(name.startswith("normalization.") for name in tensors)
     if known != len(tensors):

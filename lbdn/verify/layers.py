@@ -12,11 +12,34 @@ from typing import Any
 import numpy as np
 
 from lbdn.verify.lmi import SAFETY, UNIT, is_positive_semidefinite
+from lbdn.verify.matrices import (
+    SHARP,
+    adjoint,
+    block_convolution,
+    cayley,
+    largest,
+    normalized,
+    orthogonal,
+    polar,
+    real_form,
+    schatten_norm,
+    skew_orthogonal,
+    spectral,
+    spectrum,
+)
 
 RECOMPUTED = 2  # units of roundoff: two roundings of nearly the same number
-MAX_GAIN, MAX_LOGARITHM = 1e5, 20.0  # where layers saturate
+MAX_LOGARITHM = 20.0  # where layers saturate
 SLACK = 1 + 2**-46  # covers the few roundings of a claimed constant on its way
 UNITS = {"float32": 2.0**-24, "float64": UNIT}
+
+FAMILIES = {  # of types of layers
+    name.capitalize() + form: name
+    for name in ("aol", "bcop", "cpl", "lot", "orthogonal", "sandwich", "sll", "soc", "spectral")
+    for form in ("Fc", "Lin", "Conv")
+}
+CONSTRAINED = {"bcop": polar, "lot": polar, "soc": skew_orthogonal, "spectral": spectral}  # functions of free weights
+WEIGHTLESS = ("Flatten", "ZeroPadding", "AvgPool2d", "Selection")
 
 Tensors = Mapping[str, np.ndarray]
 Proof = Callable[[float, str], bool]
@@ -30,19 +53,21 @@ def proof(layer: dict[str, Any], tensors: Tensors) -> Proof:
     """Return what says, of a constant and a precision, whether the layer, rounded to it, is proved to have that bound.
 
     Args:
-        layer: its "type", "scale" and, for circular convolutions, "size" of the images.
+        layer: its "type", "scale" and, where its operators depend on it, the "size" of the images.
         tensors: its parameters.
 
     Raises:
         NotCoveredError: for other layers.
     """
     kind, scale = layer["type"], layer["scale"]
-    if kind in ("Flatten", "ZeroPadding", "AvgPool2d", "Selection"):
+    if kind in WEIGHTLESS:
         return lambda constant, _: constant >= scale
     if kind == "AolConv":
         return lambda constant, precision: aol_holds(tensors["weight"], scale, constant, precision)
-    if kind in ("SllFc", "SllConv"):
-        return lambda constant, precision: residual_holds(tensors, scale, constant, precision)
+    if kind in ("SllFc", "SllConv", "CplFc", "CplConv"):
+        size = layer.get("size")
+        factors = residual_factors(tensors, size)
+        return lambda constant, precision: residual_holds(tensors, factors, scale, constant, precision, size)
     matrices = operators(kind, tensors, scale, layer.get("size"))
     psi = diagonal(tensors) if "log_psi" in tensors else None
     each = list(zip(*matrices, strict=True)) if matrices[0].ndim == 3 else [tuple(matrices)]
@@ -65,12 +90,14 @@ def operators(kind: str, tensors: Tensors, scale: float, size: list[int] | None 
         psi = diagonal(tensors)
         return [math.sqrt(2) * scale * adjoint(B_star) / psi[:, None], math.sqrt(2) * A_star * psi]
     if kind in ("OrthogonalFc", "OrthogonalLin", "OrthogonalConv"):
-        weight = spectrum(normalized(tensors["weight"], tensors["gain"]), size)
-        wide = weight.shape[-2] < weight.shape[-1]
-        orthogonal = np.concatenate(cayley(adjoint(weight) if wide else weight), axis=-2)
-        return [scale * (adjoint(orthogonal) if wide else orthogonal)]
+        return [scale * orthogonal(spectrum(normalized(tensors["weight"], tensors["gain"]), size))]
     if kind in ("AolFc", "AolLin"):
         return [scale * aol(tensors["weight"][:, :, None, None])[0][:, :, 0, 0]]
+    if kind == "BcopConv":
+        factors = tensors.get("factors", np.zeros(0)).astype(np.float64)
+        return [scale * spectrum(block_convolution(tensors["weight"].astype(np.float64), factors), size)]
+    if FAMILIES.get(kind) in CONSTRAINED:
+        return [scale * CONSTRAINED[FAMILIES[kind]](spectrum(tensors["weight"].astype(np.float64), size))]
     raise NotCoveredError(f"layers of type {kind}")
 
 
@@ -94,7 +121,7 @@ def matrices_hold(
     rounded = [real_form(W).astype(precision).astype(np.float64) for W in matrices]
     if psi is None:
         (W,) = rounded
-        return _gram_at_most(W if W.shape[0] <= W.shape[1] else W.T, constant**2 / SLACK, UNITS[precision])
+        return _norm_at_most(W, constant**2 / SLACK, UNITS[precision])
     inner, outer = rounded
     weights = np.tile(psi, len(inner) // len(psi))
     tau = constant / scale / SLACK
@@ -114,34 +141,59 @@ def aol_holds(weight: np.ndarray, scale: float, constant: float, precision: str)
     return _row_sum(sizes, roots) <= constant**2 / SLACK
 
 
-def residual_holds(tensors: Tensors, scale: float, constant: float, precision: str) -> bool:
-    r"""Return True only if an SLL layer :math:`s x - N^T \sigma(W s x + b)`, rounded, is ``constant``-Lipschitz.
+def residual_factors(tensors: Tensors, size: list[int] | None) -> np.ndarray:
+    r"""Return :math:`d = 2 / (m t)` of a residual layer's hidden units, m the largest entry of W, before it is rounded.
 
-    N is :math:`\mathrm{diag}(d) V` with V = W / m and d = 2 / (m T), both rounded. With S = d / m, the map
+    t bounds :math:`W W^T / m^2`: of SLL layers by weighted row sums, of CPL layers by one norm for all units, that of
+    the circular convolution on an image with a margin.
+    """
+    W = _kernel(tensors)
+    V = W / largest(W)
+    if "log_q" in tensors:
+        q = _exponential(tensors["log_q"])
+        bounds = correlations(V, 0.0) @ q / q
+    else:
+        bounds = np.full(len(V), schatten_norm(_with_margin(V, size), SHARP) ** 2)
+    return 2 * np.where(bounds > 0, 1 / np.where(bounds > 0, bounds, 1), 0) / largest(W)
+
+
+def residual_holds(
+    tensors: Tensors, factors: np.ndarray, scale: float, constant: float, precision: str, size: list[int] | None
+) -> bool:
+    r"""Return True only if :math:`s x - N^T \sigma(W s x + b)`, rounded, is ``constant``-Lipschitz.
+
+    N is :math:`\mathrm{diag}(d) V` with V = W / m and d, ``factors``, both rounded. With S = d / m, the map
     :math:`x - W^T S \sigma(W x + b)` is 1-Lipschitz if :math:`M = \tfrac12 S^{1/2} W W^T S^{1/2} \preceq I`. For
     :math:`M \preceq (1 + \epsilon) I` that holds of :math:`S / (1 + \epsilon)`, and the rest of :math:`N = S W + R`
-    adds at most :math:`2 \epsilon + \|S^{-1/2} R\| \|S^{1/2} W\|`.
+    adds at most :math:`2 \epsilon + \|S^{-1/2} R\| \|S^{1/2} W\|`, whose last factor is at most
+    :math:`\sqrt2 (1 + \epsilon)`. The claim says how large :math:`\epsilon` may be.
     """
-    W, unit = tensors["weight"].astype(np.float64), UNITS[precision]
-    W = W if W.ndim == 4 else W[:, :, None, None]
-    q, size = np.exp(np.clip(tensors["log_q"].astype(np.float64), -MAX_LOGARITHM, MAX_LOGARITHM)), _largest(W)
-    bounds = correlations(W / size, 0.0) @ q / q
-    d = (2 * np.where(bounds > 0, 1 / np.where(bounds > 0, bounds, 1), 0) / size).astype(precision).astype(np.float64)
-    V = (W / size).astype(precision).astype(np.float64)
-    roots = np.sqrt(d / size)
-    weights = np.where(roots > 0, q / np.where(roots > 0, roots, 1), 0)
-    products = correlations(W, 0.0) * roots[:, None] * roots
-    eigenvalue = max(1.0, _row_sum(products, weights) / 2 * (1 + SAFETY * RECOMPUTED * unit))
-    missing = (np.abs(W / size - V) + (SAFETY * RECOMPUTED * unit + 8 * UNIT) * np.abs(V)).sum(axis=(2, 3))
-    missing = missing * np.sqrt(d * size)[:, None]
-    rest = SAFETY * math.sqrt(missing.sum(axis=0).max() * missing.sum(axis=1).max())
-    return bool((1 + 2 * (eigenvalue - 1) + rest * math.sqrt(2 * eigenvalue)) <= constant / scale / SLACK)
+    W, unit = _kernel(tensors), UNITS[precision]
+    m = largest(W)
+    d = factors.astype(precision).astype(np.float64)
+    V = (W / m).astype(precision).astype(np.float64)
+    missing = (np.abs(W / m - V) + (SAFETY * RECOMPUTED * unit + 8 * UNIT) * np.abs(V)).sum(axis=(2, 3))
+    missing = missing * np.sqrt(d * m)[:, None]
+    rest = SAFETY * math.sqrt(2 * missing.sum(axis=0).max() * missing.sum(axis=1).max())
+    epsilon = (constant / scale / SLACK - 1 - rest) / (2 + rest)
+    if not 0 <= epsilon < math.inf:
+        return False
+    bound, roots = (1 + epsilon) / (1 + SAFETY * RECOMPUTED * unit), np.sqrt(d / m)
+    if "log_q" in tensors:
+        weights = np.where(roots > 0, _exponential(tensors["log_q"]) / np.where(roots > 0, roots, 1), 0)
+        return _row_sum(correlations(W, 0.0) * roots[:, None] * roots, weights) / 2 <= bound
+    k, root = W.shape[-1], roots[0] / math.sqrt(2)  # one for all units
+    sizes = np.abs(W).sum(axis=(2, 3))
+    # A frequency's matrix is a sum of k^2 numbers times phases, whose angles and products are rounded.
+    lost = 2 * (k * k + 80) * UNIT * math.sqrt(sizes.sum(axis=0).max() * sizes.sum(axis=1).max())
+    allowed = math.sqrt(bound / SLACK) - root * lost
+    return allowed > 0 and all(_norm_at_most(root * real_form(one), allowed**2, 0.0) for one in _with_margin(W, size))
 
 
 def aol(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     r"""Return :math:`W = V D^{-1/2}` and the diagonal of :math:`D^{1/2}`, of a kernel ``(m, c, k, k)``."""
     V = weight.astype(np.float64)
-    V = V / _largest(V)
+    V = V / largest(V)
     sums = correlations(V.swapaxes(0, 1), 0.0).sum(axis=1)
     return V * np.where(sums > 0, 1 / np.sqrt(np.where(sums > 0, sums, 1)), 0)[:, None, None], np.sqrt(sums)
 
@@ -166,6 +218,11 @@ def _row_sum(sizes: np.ndarray, weights: np.ndarray) -> float:
     return math.inf if (sizes.any(axis=1) & (weights <= 0)).any() else float(ratios.max()) * (1 + 1e-12)
 
 
+def _norm_at_most(matrix: np.ndarray, square: float, unit: float) -> bool:
+    """Return True only if the squared norms of a matrix and of all recomputed ones are at most ``square``."""
+    return _gram_at_most(matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T, square, unit)
+
+
 def _gram_at_most(matrix: np.ndarray, bound: float, unit: float) -> bool:
     r"""Return True only if :math:`M M^T \preceq c I` for a matrix and for all recomputed ones."""
     if not (np.isfinite(matrix).all() and math.isfinite(bound)):
@@ -178,51 +235,26 @@ def _gram_at_most(matrix: np.ndarray, bound: float, unit: float) -> bool:
     return is_positive_semidefinite(difference, 4 * UNIT * (np.abs(difference) + np.abs(gram)))
 
 
-def spectrum(kernel: np.ndarray, size: list[int] | None) -> np.ndarray:
-    r"""Return :math:`\sum_{a,b} K_{ab} e^{-2 \pi i (u (a - c) / h + v (b - c) / w)}`, one (u, v) of each pair or both.
-
-    A matrix stays, and a kernel of size one, whose matrices are all the same, becomes one.
-    """
-    if kernel.ndim == 2:
-        return kernel
-    if size is None or kernel.shape[-1] == 1:
-        return kernel[:, :, 0, 0]
-    (height, width), offsets = size, np.arange(kernel.shape[-1]) - kernel.shape[-1] // 2
-    vertical = np.exp(-2j * np.pi / height * (np.arange(height)[:, None] * offsets % height))
-    horizontal = np.exp(-2j * np.pi / width * (np.arange(width // 2 + 1)[:, None] * offsets % width))
-    return np.einsum("ua,ijab,vb->uvij", vertical, kernel, horizontal).reshape(-1, *kernel.shape[:2])
-
-
-def normalized(direction: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    """Return the gain times the direction over its Frobenius norm."""
-    scaled = direction.astype(np.float64) / _largest(direction)
-    return float(np.clip(gain, -MAX_GAIN, MAX_GAIN)) * scaled / (np.linalg.norm(scaled) or 1.0)
-
-
-def cayley(stacked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return :math:`A^* = (I + Z)^{-1} (I - Z)` and :math:`B^* = -2 Y (I + Z)^{-1}`, :math:`Z = X - X^* + Y^* Y`."""
-    q = stacked.shape[-1]
-    X, Y = stacked[..., :q, :], stacked[..., q:, :]
-    inverse = np.linalg.inv(np.eye(q) + X - adjoint(X) + adjoint(Y) @ Y)
-    return 2 * inverse - np.eye(q), -2 * Y @ inverse
-
-
-def adjoint(matrix: np.ndarray) -> np.ndarray:
-    """Return the conjugate transpose of the last two dimensions."""
-    return matrix.conj().swapaxes(-1, -2)
-
-
-def real_form(matrix: np.ndarray) -> np.ndarray:
-    """Return a complex matrix as a real one on stacked real and imaginary parts; a real one as it is."""
-    if not np.iscomplexobj(matrix):
-        return matrix
-    return np.block([[matrix.real, -matrix.imag], [matrix.imag, matrix.real]])
-
-
 def diagonal(tensors: Tensors) -> np.ndarray:
     """Return the diagonal of Psi."""
-    return np.exp(np.clip(tensors["log_psi"].astype(np.float64), -MAX_LOGARITHM, MAX_LOGARITHM))
+    return _exponential(tensors["log_psi"])
 
 
-def _largest(array: np.ndarray) -> float:
-    return float(np.abs(array).max(initial=0.0)) or 1.0
+def _exponential(logarithm: np.ndarray) -> np.ndarray:
+    return np.exp(np.clip(logarithm.astype(np.float64), -MAX_LOGARITHM, MAX_LOGARITHM))
+
+
+def _kernel(tensors: Tensors) -> np.ndarray:
+    """Return a residual layer's weight; a matrix as a kernel of size one."""
+    W = tensors["weight"].astype(np.float64)
+    return W if W.ndim == 4 else W[:, :, None, None]
+
+
+def _with_margin(kernel: np.ndarray, size: list[int] | None) -> np.ndarray:
+    """Return a kernel's matrices, one a frequency, on images so large that zeros at two of their edges pad all four.
+
+    The zero-padded convolution is a restriction of that circular one, so its norm is no larger.
+    """
+    margin = kernel.shape[-1] // 2
+    matrices = spectrum(kernel, None if size is None else [pixels + margin for pixels in size])
+    return matrices if matrices.ndim == 3 else matrices[None]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from lbdn import build_network
 from lbdn.bounds import SoundNetwork
 from lbdn.certificate import write_certificate, write_no_certificate
 from lbdn.layers import (
@@ -30,30 +29,9 @@ from lbdn.verify.__main__ import main
 from lbdn.verify.certificate import RejectedError, check, seal
 from lbdn.verify.layers import NotCoveredError, diagonal, matrices_hold, operators
 from tests.oracles import perturb
+from tests.verify.runs import certified, contents, resealed
 
 LAYERS = [AolFc, AolLin, OrthogonalFc, OrthogonalLin, SandwichFc, SandwichLin]
-
-
-def certified(folder, family="sandwich", architecture="mlp", shape=(1, 6, 6), **options):
-    arguments = {"gamma": 2.0, "normalization": ([0.3], [0.4]), "input_shape": shape, "outputs": 4} | options
-    network = perturb(build_network(architecture, family, **arguments), 0.02)
-    with torch.no_grad():
-        network.normalization.std.fill_(0.4)
-    save_run(folder, network, {"network": arguments})
-    write_certificate(folder, network, SoundNetwork(network, torch.zeros(1, *shape)))
-    return folder
-
-
-def contents(folder):
-    content = json.loads((folder / "certificate.json").read_text())
-    content.pop("sha256")
-    return content
-
-
-def resealed(folder, **changes):
-    content = contents(folder) | changes
-    (folder / "certificate.json").write_text(json.dumps(content | {"sha256": seal(content)}))
-    return folder
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -167,6 +145,16 @@ def test_claims_that_are_not_true_are_not_proved_even_with_a_new_seal(tmp_path):
         {"layers": layers[:-1]},
         {"layers": [{**layers[0], "constant": 0.5}, *layers[1:]]},
         {"layers": [*layers[:-1], {**layers[-1], "scale": layers[-1]["scale"] / 2}]},
+        {"layers": [{**layers[0], "type": "AolFc"}, *layers[1:]]},
+        {"layers": [layers[0], {**layers[1], "type": "Flatten"}, *layers[2:]]},
+        {
+            "layers": [
+                {**layers[0], "scale": -1.0, "constant": -0.1},
+                {**layers[1], "scale": -layers[1]["scale"]},
+                *layers[2:],
+            ]
+        },
+        {"layers": [{**layers[0], "constant": -1.0}, *layers[1:]]},
         {"version": 2},
         {"precision": "float16"},
     ]
@@ -232,5 +220,5 @@ def test_the_checker_is_a_command_that_needs_numpy_and_nothing_else(tmp_path):
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
     *_, holds, modules = done.stdout.splitlines()
     assert holds.startswith("holds: ")
-    own = [f"lbdn.verify.{name}" for name in ("__main__", "archive", "certificate", "layers", "lmi")]
+    own = [f"lbdn.verify.{name}" for name in ("__main__", "archive", "certificate", "layers", "lmi", "matrices")]
     assert modules == str(["lbdn", "lbdn.verify", *own])
