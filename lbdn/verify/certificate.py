@@ -13,6 +13,7 @@ import numpy as np
 from lbdn.verify.archive import read_tensors
 from lbdn.verify.layers import (
     FAMILIES,
+    ROWS,
     UNITS,
     WEIGHTLESS,
     NotCoveredError,
@@ -20,6 +21,7 @@ from lbdn.verify.layers import (
     Tensors,
     operators,
     proof,
+    rows_hold,
 )
 from lbdn.verify.lmi import proves_lipschitz_bound
 
@@ -50,7 +52,7 @@ def check(run: Path) -> Iterator[str]:
         raise NotCoveredError(certificate["not_covered"])
     tensors = read_tensors(weights)
     layers = certificate["layers"]
-    if not all(layer[name] > 0 for layer in layers for name in ("scale", "constant")):
+    if not all(layer[name] > 0 for layer in layers for name in ("scale", "constant", "norm") if name in layer):
         raise RejectedError("the certificate's scales and constants aren't all positive")
     _described(run / "run.json", layers)
     parameters = _distributed(layers, tensors)
@@ -66,7 +68,12 @@ def check(run: Path) -> Iterator[str]:
     if not product * UPWARD <= rounded:
         raise RejectedError(f"the layers' constants have the product {product!r}, above gamma_rounded {rounded!r}")
     yield f"operators rounded to {certificate['precision']} prove {rounded:.7g}, layer by layer"
-    yield f"holds: from pixels, {factor * certificate['gamma']:.7g}-Lipschitz, and {factor * rounded:.7g} rounded"
+    each = ""
+    if layers and layers[-1]["type"] == ROWS:
+        _each_output(certificate, parameters[-1])
+        alone = certificate["each_output"]
+        each = f"; each output alone {factor * alone['gamma']:.7g}, and {factor * alone['gamma_rounded']:.7g} rounded"
+    yield f"holds: from pixels, {factor * certificate['gamma']:.7g}-Lipschitz, and {factor * rounded:.7g} rounded{each}"
 
 
 def read_certificate(path: Path) -> dict[str, Any]:
@@ -104,6 +111,9 @@ def _described(path: Path, layers: list[dict[str, Any]]) -> None:
     if gamma is not None and not math.isclose(product, gamma, rel_tol=1e-12):
         raise RejectedError(f"the layers' scales make {product!r}, but {path} describes a network of gamma {gamma!r}")
     types = [layer["type"] for layer in layers if layer["type"] not in WEIGHTLESS]
+    normalized = [kind == ROWS for kind in types]
+    if network and normalized != [False] * (len(types) - 1) + [bool(network.get("last_layer_normalization"))]:
+        raise RejectedError(f"{path} describes a network with another last layer than {types[-1:]}")
     others = [kind for kind in types if FAMILIES.get(kind, family) != family]
     if family in FAMILIES.values() and others:
         raise RejectedError(f"{path} describes a network of family {family}, but the certificate lists {others[0]}")
@@ -132,11 +142,11 @@ def _real(certificate: dict[str, Any], parameters: list[Tensors], proofs: list[P
     gamma, multipliers, layers = certificate["gamma"], certificate["multipliers"], certificate["layers"]
     if multipliers is None:
         for layer, holds in zip(layers, proofs, strict=True):
-            if not holds(layer["scale"] * REAL, "float64"):
+            if not holds(_real_constant(layer), "float64"):
                 raise RejectedError(
-                    f"{layer['name']} ({layer['type']}) isn't proved to be {layer['scale']!r}-Lipschitz"
+                    f"{layer['name']} ({layer['type']}) isn't proved to be {_real_constant(layer)!r}-Lipschitz"
                 )
-        if not math.prod(layer["scale"] * REAL for layer in layers) <= gamma:
+        if not math.prod(map(_real_constant, layers)) <= gamma:
             raise RejectedError(f"the layers' constants don't prove gamma {gamma!r}")
         return f"the layers' constants prove gamma {gamma:.10g}"
     weights, pending = [], None
@@ -152,3 +162,23 @@ def _real(certificate: dict[str, Any], parameters: list[Tensors], proofs: list[P
     if not proved:
         raise RejectedError(f"the multipliers don't prove gamma {gamma!r}")
     return f"multipliers of {sum(map(len, multipliers))} hidden units prove gamma {gamma:.10g}"
+
+
+def _real_constant(layer: dict[str, Any]) -> float:
+    """Return a layer's bound in real arithmetic: its scale, unless it says another."""
+    return float(layer.get("norm", layer["scale"] * REAL))
+
+
+def _each_output(certificate: dict[str, Any], parameters: Tensors) -> None:
+    """Check the bounds of each output alone behind a last layer with normalised rows, whose norm may be above them."""
+    *body, last = certificate["layers"]
+    if certificate["multipliers"] is not None:
+        raise RejectedError("multipliers prove nothing of each output alone; it takes constants of all layers")
+    bounds = {
+        "gamma": ("float64", math.prod(map(_real_constant, body))),
+        "gamma_rounded": (certificate["precision"], math.prod(layer["constant"] for layer in body)),
+    }
+    for name, (precision, before) in bounds.items():
+        claim = certificate["each_output"][name]
+        if not (claim > 0 and rows_hold(parameters, last["scale"], claim / (before * UPWARD), precision)):
+            raise RejectedError(f"the layers don't prove that each output alone is {claim!r}-Lipschitz, its {name}")

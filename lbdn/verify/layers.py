@@ -26,6 +26,7 @@ from lbdn.verify.matrices import (
     skew_orthogonal,
     spectral,
     spectrum,
+    unit_rows,
 )
 
 RECOMPUTED = 2  # units of roundoff: two roundings of nearly the same number
@@ -39,6 +40,7 @@ FAMILIES = {  # of types of layers
     for form in ("Fc", "Lin", "Conv")
 }
 CONSTRAINED = {"bcop": polar, "lot": polar, "soc": skew_orthogonal, "spectral": spectral}  # functions of free weights
+ROWS = "LastLayerNormalization"
 WEIGHTLESS = ("Flatten", "ZeroPadding", "AvgPool2d", "Selection")
 
 Tensors = Mapping[str, np.ndarray]
@@ -93,6 +95,8 @@ def operators(kind: str, tensors: Tensors, scale: float, size: list[int] | None 
         return [scale * orthogonal(spectrum(normalized(tensors["weight"], tensors["gain"]), size))]
     if kind in ("AolFc", "AolLin"):
         return [scale * aol(tensors["weight"][:, :, None, None])[0][:, :, 0, 0]]
+    if kind == ROWS:
+        return [scale * unit_rows(tensors["weight"])]
     if kind == "BcopConv":
         factors = tensors.get("factors", np.zeros(0)).astype(np.float64)
         return [scale * spectrum(block_convolution(tensors["weight"].astype(np.float64), factors), size)]
@@ -127,6 +131,14 @@ def matrices_hold(
     tau = constant / scale / SLACK
     stacked = np.concatenate([(outer / weights).T, weights[:, None] / scale * inner], axis=1) / math.sqrt(2)
     return tau >= 1 and _gram_at_most(stacked, tau, UNITS[precision])
+
+
+def rows_hold(tensors: Tensors, scale: float, constant: float, precision: str) -> bool:
+    """Return True only if each output of a last layer with normalised rows, rounded, is ``constant``-Lipschitz."""
+    (W,) = operators(ROWS, tensors, scale)
+    squares = (W.astype(precision).astype(np.float64) ** 2).sum(axis=1)
+    relative = SAFETY * ((W.shape[1] + 2) * UNIT + 2 * RECOMPUTED * UNITS[precision])
+    return bool((squares * (1 + relative) <= constant**2 / SLACK).all())
 
 
 def aol_holds(weight: np.ndarray, scale: float, constant: float, precision: str) -> bool:

@@ -54,6 +54,12 @@ def normalized(direction: np.ndarray, gain: np.ndarray) -> np.ndarray:
     return float(np.clip(gain, -MAX_GAIN, MAX_GAIN)) * scaled / (np.linalg.norm(scaled) or 1.0)
 
 
+def unit_rows(weight: np.ndarray) -> np.ndarray:
+    """Return the rows over their norms; those of zeros stay."""
+    sizes = np.linalg.norm(weight.astype(np.float64), axis=1, keepdims=True)
+    return weight / np.where(sizes > 0, sizes, 1)
+
+
 def cayley(stacked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     r"""Return :math:`A^* = (I + Z)^{-1} (I - Z)` and :math:`B^* = -2 Y (I + Z)^{-1}`, :math:`Z = X - X^* + Y^* Y`."""
     q = stacked.shape[-1]
