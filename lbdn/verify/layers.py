@@ -241,7 +241,8 @@ def _gram_at_most(matrix: np.ndarray, bound: float, unit: float) -> bool:
         return False
     # Entries are products of numbers that weights, with their own roundings, have multiplied; then these are summed up.
     relative = SAFETY * ((matrix.shape[1] + 10) * UNIT + 2 * RECOMPUTED * unit)
-    rest = bound - SAFETY * relative * (np.abs(matrix) @ np.abs(matrix).T).sum(axis=1).max()
+    sizes = np.abs(matrix)
+    rest = bound - SAFETY * relative * (sizes @ sizes.sum(axis=0)).max()  # the largest row sum of |M| |M|^T
     gram = matrix @ matrix.T
     difference = rest * np.eye(len(matrix)) - (gram + gram.T) / 2
     return is_positive_semidefinite(difference, 4 * UNIT * (np.abs(difference) + np.abs(gram)))
