@@ -9,9 +9,11 @@ The groups are ``lbdn.families`` (a ``lbdn.layers.Family``), ``lbdn.architecture
 ``lbdn.networks``) and ``lbdn.sources`` (a function like those of ``lbdn.data.sources``).
 """
 
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -84,6 +86,11 @@ def _entry(kind: str, name: str) -> EntryPoint:
 
 def _entries(kind: str) -> dict[str, EntryPoint]:
     group = f"lbdn.{kind}"
-    added = {entry.name: entry for entry in importlib.metadata.entry_points(group=group)}
     built_in = {name: EntryPoint(name, value, group) for name, value in BUILT_IN[kind].items()}
-    return added | built_in
+    return _added(group, tuple(sys.path)) | built_in
+
+
+@functools.cache
+def _added(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Return what the packages on a path add; looked up once, since that reads the metadata of all of them."""
+    return {entry.name: entry for entry in importlib.metadata.entry_points(group=group)}
