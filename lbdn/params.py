@@ -2,10 +2,10 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
 
 from lbdn import registry
 
@@ -54,6 +54,16 @@ class Training(_Section):
     augmentation: str = "none"
     normalize: bool = True
     last_layer_normalization: bool = False
+
+
+class Model(_Section):
+    """A network that was trained elsewhere: the file that holds it, and which contents are meant.
+
+    The digest stands for the file, which is needed once: whoever has the run folder does without it.
+    """
+
+    path: str
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Lipschitz(_Section):
@@ -107,7 +117,8 @@ class Experiment(_Section):
     """An experiment: the axes of its grids, and the settings that its runs share. Without seeds it is off.
 
     ``gammas`` is None where the top-level ``gamma`` takes its place; ``published`` names another experiment, whose
-    values in the paper stand beside this one's.
+    values in the paper stand beside this one's. One network that was trained elsewhere has a ``model`` in place of
+    ``training``.
     """
 
     dataset: str
@@ -118,10 +129,28 @@ class Experiment(_Section):
     gammas: list[Gamma] | None = None
     baselines: Axes | None = None
     seeds: list[int]
-    training: Training
+    model: Model | None = None
+    trained: Training | None = Field(default=None, alias="training")
     lipschitz: Lipschitz | None = None
     attack: Attack | None = None
     certify: Certify | None = None
+
+    @property
+    def training(self) -> Training:
+        """How its networks are trained.
+
+        Raises:
+            ValueError: for a model that was trained elsewhere.
+        """
+        if self.trained is None:
+            raise ValueError("an experiment with a `model` in params.yaml trains nothing; run stages.adopt")
+        return self.trained
+
+    @model_validator(mode="after")
+    def _trained_here_or_elsewhere(self) -> Self:
+        if (self.trained is None) == (self.model is None):
+            raise ValueError("takes either `training` or `model`")
+        return self
 
 
 class Params(_Section):
@@ -201,6 +230,11 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
             if unknown:
                 known_names = ", ".join(registry.names(kind))
                 raise ValueError(f"{path}: {name} names no {unknown[0]!r} among the {kind}; there are {known_names}")
+        if experiment.model and len(params.cells(name)) > 1:
+            raise ValueError(
+                f"{path}: {name}.model is one network, but its grid has {len(params.cells(name))}; name one family, "
+                "size, gamma and seed, and no baselines"
+            )
         for cell, count in Counter(params.cells(name)).items():
             if count > 1:
                 raise ValueError(f"{path}: {name} has the network {cell.family} {cell.size}, gamma {cell.gamma}, twice")

@@ -42,6 +42,7 @@ STAGES = {
         "lbdn/data/augmentation.py",
         *MODELS,
     ),
+    "adopt": ("stages/adopt.py", "lbdn/julia.py", *MODELS),
     "lipschitz": (
         "stages/lipschitz.py",
         "lbdn/bounds/lower.py",

@@ -43,7 +43,7 @@ def errors_in_one_line(function: Callable[..., None]) -> Callable[..., None]:
         logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
         try:
             function(*args, **kwargs)
-        except (ValueError, FileNotFoundError, ConnectionError) as error:
+        except (ValueError, FileNotFoundError, ConnectionError, ModuleNotFoundError) as error:
             raise click.ClickException(str(error)) from error
 
     return wrapped

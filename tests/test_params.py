@@ -111,6 +111,35 @@ def test_a_network_stands_in_an_experiment_once(tmp_path):
         load(tmp_path, changed("study.families", ["plain"]))
 
 
+def adopted(**changes: object) -> dict:
+    contents = changed("study.training", ABSENT)
+    contents["study"] |= {"gammas": [1], "model": {"path": "model.bson", "sha256": 64 * "a"}} | changes
+    return contents
+
+
+def test_a_model_takes_the_place_of_a_training(tmp_path):
+    study = load(tmp_path, adopted()).experiment("study")
+    assert study.model is not None
+    assert (study.model.path, study.model.sha256) == ("model.bson", 64 * "a")
+    with pytest.raises(ValueError, match="trains nothing"):
+        _ = study.training
+    for neither_or_both in (adopted(training=GOOD["study"]["training"]), changed("study.training", ABSENT)):
+        with pytest.raises(ValueError, match=r"1 wrong entries:\n  study: .*takes either `training` or `model`"):
+            load(tmp_path, neither_or_both)
+    with pytest.raises(ValueError, match=r"1 wrong entries:\n  study\.model\.sha256: .*\(got 'abc'\)"):
+        load(tmp_path, adopted(model={"path": "model.bson", "sha256": "abc"}))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"seeds": [1, 2]}, {"gammas": [1, 2]}, {"baselines": {"families": ["plain"], "sizes": ["tiny"], "gammas": [1]}}],
+)
+def test_a_model_is_one_network(tmp_path, more):
+    with pytest.raises(ValueError, match=r"study\.model is one network, but its grid has 2"):
+        load(tmp_path, adopted(**more))
+    assert load(tmp_path, adopted(**more | {"seeds": []})).cells("study") == []
+
+
 def test_only_unconstrained_networks_have_no_gamma(tmp_path):
     with pytest.raises(ValueError, match="study gives no gamma to sandwich"):
         load(tmp_path, changed("study.gammas", [1, "none"]))
@@ -119,7 +148,7 @@ def test_only_unconstrained_networks_have_no_gamma(tmp_path):
 def test_good_parameters_load_as_written(tmp_path):
     params = load(tmp_path, GOOD)
     study = params.experiment("study")
-    assert study.model_dump(exclude_unset=True) == GOOD["study"]
+    assert study.model_dump(exclude_unset=True, by_alias=True) == GOOD["study"]
     assert params.cells("study") == [("sandwich", "tiny", 1.0, 123), ("sandwich", "tiny", 2.5, 123)]
     assert load(tmp_path, changed("study.gammas", ABSENT)).cells("study") == [("sandwich", "tiny", 1.0, 123)]
     assert (study.training.augmentation, study.training.normalize, study.lipschitz.layers) == ("none", True, False)
@@ -144,7 +173,6 @@ def test_an_unknown_key_at_the_top_is_named(tmp_path):
         "datasets.digits.source",
         "study.dataset",
         "study.seeds",
-        "study.training",
         "study.training.loss",
         "study.lipschitz.seed",
         "study.attack.radii_255",

@@ -118,7 +118,8 @@ def test_every_experiment_has_its_stages_and_its_report():
     page = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["page"]["cmd"].split()[3:]
     assert page == list(params.experiments)
     for name, experiment in params.experiments.items():
-        kinds = ["train", *(kind for kind in ("lipschitz", "certify", "attack") if getattr(experiment, kind))]
+        first = "adopt" if experiment.model else "train"
+        kinds = [first, *(kind for kind in ("lipschitz", "certify", "attack") if getattr(experiment, kind))]
         for kind in kinds:
             of_kind = [s for s in names if s.startswith((f"{kind}-{name}@", f"{kind}-{name}-baselines@"))]
             assert len(of_kind) == len(params.cells(name))

@@ -173,8 +173,10 @@ def budget(runs: Sequence[Result], paper: Mapping[str, Any]) -> str:
     "as published" where they don't; empty where the paper says nothing of the experiment.
     """
     description, attack = runs[0].description, runs[0].attack
-    used = {**description["training"], **description["samples"], "seeds": len(runs)}
-    used["loss"] = used["loss"]["name"]
+    training = description.get("training", {})  # none of a model that was trained elsewhere
+    used = {**training, **description["samples"], "seeds": len(runs)}
+    if training:
+        used["loss"] = training["loss"]["name"]
     if attack is not None:
         used["attacked"] = len(attack)
     settings = {key: value for key, value in paper.get("settings", {}).items() if key in used}

@@ -106,7 +106,7 @@ def fitting_section(title: str, results: Sequence[Result], paper: Mapping[str, A
         ),
         tables=shown,
         figures=drawn,
-        data={"layers": layers, "learning-curves": tables.learning_curves(results)},
+        data={"layers": layers, **_curves(results)},
         metrics=metrics,
     )
 
@@ -171,7 +171,8 @@ def classification_section(
             figures.tightness(results),
             "Lipschitz constant of the whole network, from pixels: the largest slope found and the guaranteed bound.",
         )
-    if len(panels(results)) <= PANELS:
+    curves = _curves(results)
+    if curves and len(panels(results)) <= PANELS:
         drawn["learning-curves"] = (
             figures.learning_curves(results),
             "Test error by epoch" + ("; bands: one standard deviation over seeds." if several_seeds else "."),
@@ -182,7 +183,7 @@ def classification_section(
         lead=_lead(results, paper),
         tables=shown,
         figures=drawn,
-        data={"learning-curves": tables.learning_curves(results)},
+        data=curves,
         metrics=metrics,
     )
 
@@ -209,6 +210,12 @@ def write_section(section: Section, experiment: str, reports: Path) -> None:
         },
     )
     write_json(reports / "metrics" / f"{experiment}.json", {experiment: section.metrics})
+
+
+def _curves(results: Sequence[Result]) -> dict[str, pd.DataFrame]:
+    """Return the learning curves by their name; none of models that were trained elsewhere."""
+    trained = all("train_loss" in result.history for result in results)
+    return {"learning-curves": tables.learning_curves(results)} if trained else {}
 
 
 def _headline(runs: Sequence[Result]) -> dict[str, float]:
@@ -244,11 +251,14 @@ def _lead(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
     families = ", ".join(dict.fromkeys(tables.label(result.family) for result in results))
     sizes = ", ".join(dict.fromkeys(result.size for result in results))
     gammas = ", ".join(dict.fromkeys(f"{result.gamma:g}" for result in results if result.gamma is not None))
+    if "model" in description:
+        origin = f"trained elsewhere, from the file {Path(description['model']['path']).name}"
+    else:
+        origin = f"trained on {description['samples']['train']} images of {description['dataset']}, epochs: "
+        origin += str(description["training"]["epochs"])
     text = (
         f"Networks of architecture {description['network']['architecture']} ({sizes}) built from each family — "
-        f"{families} — with Lipschitz bound {gammas} from {_domain(description['network'])}, trained on "
-        f"{description['samples']['train']} images of {description['dataset']}, epochs: "
-        f"{description['training']['epochs']}."
+        f"{families} — with Lipschitz bound {gammas} from {_domain(description['network'])}, {origin}."
     )
     smaller = budget(tables.group(results)[0], paper)
     if smaller not in ("", "as published"):

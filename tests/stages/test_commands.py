@@ -9,6 +9,7 @@ import torch
 import yaml
 from click.testing import CliRunner, Result
 
+import stages.adopt
 import stages.attack
 import stages.cell
 import stages.certify
@@ -119,6 +120,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         stages.code,
         stages.plan,
         stages.train,
+        stages.adopt,
         stages.lipschitz,
         stages.attack,
         stages.certify,
