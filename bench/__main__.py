@@ -12,6 +12,7 @@ import torch
 from bench.figure import draw_scale
 from bench.layers import measure_layers
 from bench.measure import machine
+from bench.peers import measure_peers
 from bench.scale import measure_largest, measure_scale
 from bench.search import measure_attack, measure_search
 from bench.tables import SECTIONS, markdown
@@ -55,8 +56,9 @@ def main(
 ) -> None:
     """Measure what the bound costs; write a table (.md), its numbers (.json) and a figure to the folder OUTPUT.
 
-    Sections `search` and `attack` measure the trained networks of the toy and the study: `make study` first. Each
-    section is written when it is finished; one that is measured again takes the place of the old one.
+    Sections `search` and `attack` measure the trained networks of the toy and the study: `make study` first. Section
+    `peers` compares upper bounds with those of eclipse-nn: `pip install eclipse-nn` first. Each section is written when
+    it is finished; one that is measured again takes the place of the old one.
     """
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
     names = list(families) or registry.names("families")
@@ -75,6 +77,7 @@ def main(
         "certification": lambda: measure_certification(names, batch=batch, device=device),
         "search": lambda: measure_search([*toy, *study], PREPARED, device),
         "attack": lambda: measure_attack(study, PREPARED, device, images=attacked, radii_255=(36, 72, 108)),
+        "peers": measure_peers,
         "scale": lambda: measure_scale(names, device=device, limit=limit),
         "largest": lambda: measure_largest(device),
     }

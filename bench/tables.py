@@ -164,6 +164,38 @@ def _largest(rows: Sequence[Row]) -> str:
     )
 
 
+def _peers(rows: Sequence[Row]) -> str:
+    body = [
+        [
+            row["network"],
+            f"{row['lower']:.5g}",
+            row["method"] + (", falls back" if row["fell_back"] else ""),
+            f"{row['bound']:.7g}",
+            f"{row['seconds']:.3g} s",
+            _proved(row),
+        ]
+        for row in rows
+    ]
+    return _section(
+        "Upper bounds of fully connected networks without structure",
+        "Hidden widths; unconstrained, for the digits, at their initial values or trained. `lipsdp` is this library's, "
+        "ECLipsE and its fast form are eclipse-nn's; where the solver of the former doesn't meet its own tolerance, it "
+        "gives the bound of the latter. Proved: whether `lbdn.verify` proves the claim by its multipliers, or how much "
+        "larger, relatively, the bound is that it proves. Those of ECLipsE-Fast are computed here, ECLipsE gives none.",
+        ["hidden layers", "lower bound found", "method", "upper bound", "time", "proved"],
+        body,
+    )
+
+
+def _proved(row: Row) -> str:
+    if not row["multipliers"]:
+        return "no multipliers"
+    if row["proved"] is None:
+        return "no"
+    excess = row["proved"] / row["bound"] - 1
+    return f"{excess:.0e} above" if excess else "yes"
+
+
 SECTIONS = {
     "layers": _layers,
     "toy": _toy,
@@ -171,6 +203,7 @@ SECTIONS = {
     "certification": _certification,
     "search": _search,
     "attack": _attack,
+    "peers": _peers,
     "scale": _scale,
     "largest": _largest,
 }

@@ -173,6 +173,10 @@ def test_every_section_has_a_table():
         "certification": {"family": "sandwich", "images": 1000, "predict": 1.0, "certify": 0.01},
         "search": {"run": "a/b", "paper": 1.0, "found": 1.1, "upper": None, "paper_passes": 10, "passes": 2},
         "attack": {"run": "a/b", "same": True, "separate_passes": 10, "passes": 2},
+        "peers": {
+            **{"network": "8", "method": "lipsdp", "lower": 1.0, "bound": 2.0, "seconds": 0.1},
+            **{"fell_back": False, "multipliers": True, "proved": 2.0},
+        },
         "scale": {"family": "sandwich", "axis": "width", "value": 8, "seconds": 1.0, "memory": 2**20},
         "largest": {
             **{"family": "sll", "architecture": "deep", "size": "xlarge", "parameters": 10**9, "build": 9.0},
