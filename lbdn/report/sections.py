@@ -128,7 +128,7 @@ def classification_section(
         "accuracy": (tables.classification_table(results, certified_eps, paper), _accuracy_caption(results, paper))
     }
     drawn: dict[str, tuple[Figure, str]] = {}
-    if attacked and searched:
+    if attacked and searched and len(tables.group(results)) > 1:
         drawn["accuracy-by-lipschitz"] = (
             figures.accuracy_by_lipschitz(results),
             "Accuracy of the attacked images against the empirical Lipschitz bound, from pixels. Markers are families; "

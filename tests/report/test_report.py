@@ -310,3 +310,23 @@ def test_only_the_cells_of_the_grid_are_read_and_missing_ones_are_named(tmp_path
 def test_a_folder_without_a_grid_says_what_to_run(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no grid\.json in .*dvc repro"):
         load_results(tmp_path)
+
+
+def test_a_single_network_has_no_figure_that_compares():
+    with look.look():
+        alone = classification_section("", [result()], [36], {}).figures
+        beside = classification_section("", [result(), PLAIN], [36], {}).figures
+    assert beside.keys() - alone.keys() == {"accuracy-by-lipschitz"}
+
+
+def test_a_model_that_was_trained_elsewhere_has_no_learning_curve_and_no_budget():
+    trained = result()
+    description = {k: v for k, v in trained.description.items() if k != "training"}
+    description |= {"model": {"path": "data/raw/model.bson"}, "samples": {"test": 4}}
+    subject = replace(trained, description=description, history=pd.DataFrame({"epoch": [0], "test_accuracy": [0.75]}))
+    with look.look():
+        section = classification_section("", [subject], [36], {"settings": {"loss": "mse", "test": 4}})
+    assert "trained elsewhere, from the file model.bson" in section.lead
+    assert "learning-curves" not in {**section.figures, **section.data}
+    assert section.tables["accuracy"][0]["clean"].tolist() == [75.0]
+    assert budget([subject], {"settings": {"loss": "mse", "test": 4}}) == "as published"
