@@ -1,6 +1,5 @@
-"""Upper bounds of Lipschitz constants by products of norms, and of differences of outputs by the last layer's rows."""
+"""Upper bounds of Lipschitz constants by products of norms."""
 
-import copy
 import math
 
 import torch
@@ -8,9 +7,8 @@ from torch import Tensor
 
 from lbdn.cayley import cayley
 from lbdn.explicit import Explicit, direct, explicit
-from lbdn.layers import AolLin, OrthogonalLin, SandwichFc, SandwichLin
-from lbdn.layers.base import Activated, exponential, weight_normalized
-from lbdn.layers.frozen import Frozen
+from lbdn.layers import SandwichFc
+from lbdn.layers.base import exponential, weight_normalized
 from lbdn.networks import Network
 
 
@@ -30,27 +28,6 @@ def spectral_product(network: Network) -> float | None:
     """
     form = explicit(network)
     return None if form is None else math.prod(layer_norms(form.weights))
-
-
-def pair_bounds(network: Network) -> Tensor | None:
-    r"""Return upper Lipschitz bounds, from pixels, of the differences of outputs: never above ``network.pair_gamma()``.
-
-    With a last layer W of scale s behind a :math:`\gamma/s`-Lipschitz body, the difference of outputs i and j is
-    :math:`\tfrac{\gamma}{s} \|w_i - w_j\|`-Lipschitz. For any W of norm at most s that is at most
-    :math:`\sqrt2 \gamma`, and less where its rows aren't orthogonal and of norm s.
-
-    Returns:
-        float64, ``(outputs, outputs)``; None for unconstrained networks.
-    """
-    bounds, last = network.pair_gamma(), network.body[-1]
-    last = last.layer if isinstance(last, Frozen) else last
-    if bounds is None or network.pixel_gamma is None:
-        return bounds
-    if not isinstance(last, AolLin | OrthogonalLin | SandwichLin) or isinstance(last, Activated):
-        return bounds
-    rows = copy.deepcopy(last).double().operators()[0].detach()
-    distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
-    return torch.minimum(bounds.to(distances), network.pixel_gamma / last.scale * distances)
 
 
 def weighted_norms(form: Explicit) -> list[float]:

@@ -10,12 +10,22 @@ import torch
 from lbdn import build_network
 from lbdn.bounds import SoundNetwork, pair_bounds, plain_sums
 from lbdn.certify import certified_radius
-from lbdn.layers import AolLin, LastLayerNormalization, OrthogonalLin, SandwichLin, freeze
+from lbdn.layers import (
+    AolLin,
+    BcopLin,
+    LastLayerNormalization,
+    LotLin,
+    OrthogonalLin,
+    SandwichLin,
+    SocLin,
+    SpectralLin,
+    freeze,
+)
 from lbdn.networks import Network
 from tests.oracles import perturb
 
 SHAPES = {"mlp": (1, 6, 6), "kwlarge": (1, 8, 8)}
-FAMILIES = ("aol", "orthogonal", "sll", "cpl", "sandwich")
+FAMILIES = ("aol", "bcop", "cpl", "lot", "orthogonal", "sandwich", "sll", "soc", "spectral")
 NETWORKS = [("mlp", f) for f in FAMILIES] + [("kwlarge", f) for f in FAMILIES]
 
 
@@ -146,7 +156,7 @@ def test_no_input_within_a_distance_has_a_larger_rounding_error_than_the_bound(a
 
 
 def test_pairs_are_never_worse_than_root_two_times_the_bound_and_hold_for_the_network():
-    for layer in (AolLin, OrthogonalLin, SandwichLin):
+    for layer in (AolLin, BcopLin, LotLin, OrthogonalLin, SandwichLin, SocLin, SpectralLin):
         body = perturb(layer(6, 4, scale=3.0), 0.0 if layer is not AolLin else 0.5)
         net = Network([body], outputs=4, gamma=3.0).double().requires_grad_(False)
         bounds, blunt, (W,) = pair_bounds(net), net.pair_gamma(), body.operators()

@@ -1,0 +1,33 @@
+"""Upper Lipschitz bounds of the differences of outputs, by the rows of the last layer."""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from lbdn.layers import AolLin, OrthogonalLin, SandwichLin
+from lbdn.layers.base import Activated
+from lbdn.layers.constrained import ConstrainedLin
+from lbdn.layers.frozen import Frozen
+from lbdn.networks import Network
+
+
+def pair_bounds(network: Network) -> Tensor | None:
+    r"""Return upper Lipschitz bounds, from pixels, of the differences of outputs: never above ``network.pair_gamma()``.
+
+    With a last layer W of scale s behind a :math:`\gamma/s`-Lipschitz body, the difference of outputs i and j is
+    :math:`\tfrac{\gamma}{s} \|w_i - w_j\|`-Lipschitz. For any W of norm at most s that is at most
+    :math:`\sqrt2 \gamma`, and less where its rows aren't orthogonal and of norm s.
+
+    Returns:
+        float64, ``(outputs, outputs)``; None for unconstrained networks.
+    """
+    bounds, last = network.pair_gamma(), network.body[-1]
+    last = last.layer if isinstance(last, Frozen) else last
+    if bounds is None or network.pixel_gamma is None:
+        return bounds
+    if not isinstance(last, AolLin | ConstrainedLin | OrthogonalLin | SandwichLin) or isinstance(last, Activated):
+        return bounds
+    rows = copy.deepcopy(last).double().operators()[0].detach()
+    distances = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist")
+    return torch.minimum(bounds.to(distances), network.pixel_gamma / last.scale * distances)
