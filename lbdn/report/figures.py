@@ -8,9 +8,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
-from lbdn.report.look import DASHES, FILLS, axes_of, color, family_handles, legend, line, mark, panels
+from lbdn.report.look import DASHES, FILLS, axes_of, color, family_handles, legend, line, logarithmic_x, mark, panels
 from lbdn.report.results import Result
 from lbdn.report.tables import group, label, mean, name, percent
 
@@ -168,11 +168,7 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
             lower = mean([run.bound("lower") for run in runs]) or 0.0
             accuracy = percent([run.robust(eps) for run in runs])
             axis.plot([lower], [accuracy], linestyle="none", zorder=3, **mark(runs[0].family) | looks[runs[0].gamma])
-        axis.set_xscale("log")
-        low, high = axis.get_xlim()
-        axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 50 else (1.0, 2.0, 5.0)))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.xaxis.set_minor_formatter(NullFormatter())
+        logarithmic_x(axis)
     axes[0].set_ylim(0, None)
     figure.supxlabel("empirical Lipschitz bound, from pixels", size=9)
     figure.supylabel("accuracy (%)", size=9)
@@ -252,5 +248,6 @@ def tightness(results: Sequence[Result]) -> Figure:
     axis.set_xscale("log")
     low, high = axis.get_xlim()
     axis.set_xlim(low, high * (high / low) ** 0.45)
+    logarithmic_x(axis)
     axis.set_xlabel("Lipschitz constant from pixels: found (marker), guaranteed (bar)")
     return figure

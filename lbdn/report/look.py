@@ -11,6 +11,7 @@ import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from lbdn.files import whole
 from lbdn.report.results import Result
@@ -79,6 +80,15 @@ def axes_of(titles: Sequence[str]) -> tuple[Figure, list[Axes]]:
         axis.set_visible(False)
         axes[-2, 1].tick_params(labelbottom=True)
     return figure, list(axes.flat[: len(titles)])
+
+
+def logarithmic_x(axis: Axes) -> None:
+    """Make an axis logarithmic, with ticks as plain numbers: powers of ten, or also 2 and 5 where there are few."""
+    axis.set_xscale("log")
+    low, high = axis.get_xlim()
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 50 else (1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:

@@ -38,8 +38,13 @@ def render_page(reports: Path, experiments: Sequence[str]) -> str:
 
 
 def _cells(path: Path) -> dict[str, Any]:
-    """Return a table's columns and rows; what stands beside a measured value goes into its cell."""
+    """Return a table's columns and rows; what stands beside a measured value goes into its cell.
+
+    A budget that all rows share is in the section's lead, too, and is left out.
+    """
     frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    if "budget" in frame and len(set(frame["budget"])) == 1:
+        frame = frame.drop(columns="budget")
     columns = [str(column) for column in frame if not str(column).endswith(BESIDE)]
     numeric = [bool(pd.to_numeric(frame[c], errors="coerce").notna().any()) for c in columns]
     rows = [

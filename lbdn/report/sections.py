@@ -42,7 +42,8 @@ def make_section(experiment: str, grid: Grid, results: Sequence[Result]) -> Sect
     """Return the section of an experiment, from the results of its grid."""
     paper = published(grid.published)
     title = paper.get("title") or f"Robust classification: {results[0].description['dataset'] if results else '-'}"
-    title += f" — {experiment}" if grid.published != experiment else ""
+    if grid.published != experiment or not paper:
+        title += f" — {experiment}"
     fitting = bool(results) and "test_accuracy" not in results[0].history
     if fitting:
         results = [result for result in results if result.gamma is not None]  # tightness is one of a bound
@@ -264,7 +265,7 @@ def _lead(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
     if smaller not in ("", "as published"):
         text += f" At another budget than the paper's: {smaller}."
     certified = [(run.certified(HEADLINE / 255), run) for run in results]
-    known = [(accuracy, run) for accuracy, run in certified if accuracy is not None]
+    known = [(accuracy, run) for accuracy, run in certified if accuracy]
     if known:
         accuracy, best = max(known, key=lambda pair: pair[0])
         text += (
