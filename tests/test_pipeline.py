@@ -192,7 +192,7 @@ def test_another_member_of_a_group_rebuilds_a_report_from_pulled_runs(repository
     before = table.read_bytes()
     figures = other.folder / "lbdn/report/figures.py"
     figures.write_text(figures.read_text() + "\n# an edit\n")
-    assert other.stages_to_run("report-study") == ["report-study"]
+    assert other.stages_to_run("report-study") == ["code", "report-study"]
     output = other("dvc", "repro", "--single-item", "report-study", "page")
     assert "Running stage 'report-study'" in output
     assert table.read_bytes() == before
