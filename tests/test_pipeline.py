@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -127,42 +129,35 @@ def test_every_experiment_has_its_stages_and_its_report():
         assert f"prepare@{experiment.dataset}" in names
 
 
-def test_editing_a_family_retrains_that_family_only(repository):
-    path = repository.folder / "lbdn/layers/aol.py"
+@contextmanager
+def edited(repository: Repository, name: str) -> Iterator[None]:
+    """Edit a file for the length of a block, its digests noted anew at both ends."""
+    path = repository.folder / name
     before = path.read_text()
     path.write_text(before + "\n# an edit\n")
     try:
         repository("dvc", "repro", "code")
-        trained = {name for name in repository.stages_to_run() if name.startswith("train")}
-        assert trained == {"train-toy@square-wave-aol-small-1-123"}
+        yield
     finally:
         path.write_text(before)
         repository("dvc", "repro", "code")
+
+
+def test_editing_a_family_retrains_that_family_only(repository):
+    with edited(repository, "lbdn/layers/aol.py"):
+        trained = {name for name in repository.stages_to_run() if name.startswith("train")}
+        assert trained == {"train-toy@square-wave-aol-small-1-123"}
 
 
 def test_editing_a_figure_retrains_nothing(repository):
-    path = repository.folder / "lbdn/report/figures.py"
-    before = path.read_text()
-    path.write_text(before + "\n# an edit\n")
-    try:
-        repository("dvc", "repro", "code")
+    with edited(repository, "lbdn/report/figures.py"):
         assert set(repository.stages_to_run()) <= set(REPORTS)
         assert "report-study" in repository.stages_to_run()
-    finally:
-        path.write_text(before)
-        repository("dvc", "repro", "code")
 
 
 def test_editing_the_attack_attacks_again_and_trains_nothing(repository):
-    path = repository.folder / "lbdn/attack.py"
-    before = path.read_text()
-    path.write_text(before + "\n# an edit\n")
-    try:
-        repository("dvc", "repro", "code")
+    with edited(repository, "lbdn/attack.py"):
         assert set(repository.stages_to_run()) == {"attack-study@digits-sandwich-small-123"}
-    finally:
-        path.write_text(before)
-        repository("dvc", "repro", "code")
 
 
 def test_an_experiment_at_another_gamma_retrains_the_study_and_nothing_else(repository):
