@@ -19,6 +19,7 @@ from bench.tables import SECTIONS, markdown
 from bench.work import measure_certification, measure_epoch, measure_toy
 from lbdn import registry
 from lbdn.files import read_json, write_json, write_text
+from lbdn.memory import keep_freed_memory
 from stages.common import PREPARED, device_option
 
 
@@ -61,6 +62,7 @@ def main(
     it is finished; one that is measured again takes the place of the old one.
     """
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    keep_freed_memory()
     names = list(families) or registry.names("families")
     toy, study = trained(runs / "toy"), trained(runs / "study")
     shape = (3, image, image)

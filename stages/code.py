@@ -29,7 +29,8 @@ SHARED = {
     "bcop": ("lbdn/layers/constrained.py", "lbdn/layers/norms.py"),
     "soc": ("lbdn/layers/constrained.py", "lbdn/layers/norms.py"),
     "lot": ("lbdn/layers/constrained.py", "lbdn/layers/norms.py"),
-    "cpl": ("lbdn/layers/norms.py",),
+    "cpl": ("lbdn/layers/norms.py", "lbdn/layers/residual.py"),
+    "sll": ("lbdn/layers/residual.py",),
 }
 # What a kind of stage runs on besides its networks.
 MODELS = ("lbdn/runs.py", "lbdn/inference.py", "lbdn/data/prepared.py")

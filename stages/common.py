@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lbdn.files import read_json, write_json
+from lbdn.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     import torch
 
     from lbdn.data import Dataset
     from lbdn.params import Experiment
-
-# PyTorch then asks Linux for large pages. New small ones for each tensor take up to half the time of a convolution.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 PREPARED = Path("data/prepared")
 NEEDED = Path("data/needed")
@@ -77,8 +75,10 @@ def _device(_context: click.Context, _option: click.Parameter, value: str) -> to
         device = torch.zeros(0, device=value).device
     except (RuntimeError, AssertionError) as error:
         raise click.BadParameter(f"{value!r} is not a device that PyTorch has here") from error
-    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
+    if device.type == "cpu":
+        keep_freed_memory()
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)
     return device
 
 

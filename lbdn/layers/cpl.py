@@ -13,21 +13,19 @@ from torch import Tensor, nn
 from lbdn.circular import kernel_spectrum
 from lbdn.layers.base import (
     Activation,
-    ConvLayer,
     Family,
-    Layer,
     largest,
     odd_kernel,
     positive_scale,
     positive_size,
     uniform,
     xavier_normal,
-    zero_padded,
 )
 from lbdn.layers.norms import norm_bound
+from lbdn.layers.residual import ResidualConv, ResidualFc
 
 
-class CplFc(Layer):
+class CplFc(ResidualFc):
     r"""A ``scale``-Lipschitz residual layer :math:`x \mapsto s x - 2 \beta^{-2}\, W \sigma(W^T s x + b)`.
 
     :math:`\beta \ge \|W\|_2`; a weight of zeros adds nothing.
@@ -66,15 +64,8 @@ class CplFc(Layer):
         scaled = self.weight / size_of_weight
         return scaled, _step(norm_bound(scaled), size_of_weight)
 
-    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
-        """Return the output of the layer."""
-        x = self.scale * x
-        hidden = self.activation(nn.functional.linear(x, self.weight, self.bias))
-        scaled, step = operators
-        return x - (step * hidden) @ scaled
 
-
-class CplConv(ConvLayer):
+class CplConv(ResidualConv):
     r"""A ``scale``-Lipschitz residual convolution layer, zero-padded.
 
     As ``CplFc``, with the norm of the circular convolution on images that are larger by half a kernel. The zeros of
@@ -118,13 +109,6 @@ class CplConv(ConvLayer):
         scaled = self.weight / size_of_weight
         height, width = (pixels + self.weight.shape[-1] // 2 for pixels in size)
         return scaled, _step(norm_bound(kernel_spectrum(scaled, height, width)), size_of_weight)
-
-    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
-        """Return the output of the layer."""
-        x = self.scale * x
-        scaled, step = operators
-        hidden = self.activation(zero_padded(x, self.weight, self.bias))
-        return x - zero_padded(hidden, (step * scaled).transpose(0, 1).flip(2, 3))
 
 
 def _step(bound: Tensor, size_of_weight: Tensor) -> Tensor:

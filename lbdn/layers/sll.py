@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from lbdn.gram import absolute_gram_sums
 from lbdn.layers.base import (
     Activation,
-    ConvLayer,
     Family,
-    Layer,
     exponential,
     largest,
     odd_kernel,
@@ -20,11 +18,11 @@ from lbdn.layers.base import (
     positive_size,
     uniform,
     xavier_normal,
-    zero_padded,
 )
+from lbdn.layers.residual import ResidualConv, ResidualFc
 
 
-class SllFc(Layer):
+class SllFc(ResidualFc):
     r"""A ``scale``-Lipschitz residual layer :math:`x \mapsto s x - 2 W T^{-1} \sigma(W^T s x + b)`.
 
     :math:`T = \mathrm{diag}(\sum_j |W^T W|_{ij}\, q_j / q_i) \succeq W^T W` for every positive q, by diagonal
@@ -66,15 +64,8 @@ class SllFc(Layer):
         q = exponential(self.log_q)
         return scaled, 2 * _inverse(absolute_gram_sums(scaled, q) / q) / size_of_weight
 
-    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
-        """Return the output of the layer."""
-        x = self.scale * x
-        hidden = self.activation(nn.functional.linear(x, self.weight, self.bias))
-        scaled, doubled_inverse = operators
-        return x - (doubled_inverse * hidden) @ scaled
 
-
-class SllConv(ConvLayer):
+class SllConv(ResidualConv):
     r"""A ``scale``-Lipschitz residual convolution layer, zero-padded.
 
     As ``SllFc``, with :math:`|W^T W|_{ij}` summed over all shifts of the kernels' full cross-correlation. That bounds
@@ -120,14 +111,6 @@ class SllConv(ConvLayer):
         correlations = nn.functional.conv2d(scaled, scaled, padding=self.weight.shape[-1] - 1)
         q = exponential(self.log_q)
         return scaled, 2 * _inverse(correlations.abs().sum(dim=(2, 3)) @ q / q) / size_of_weight
-
-    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
-        """Return the output of the layer."""
-        x = self.scale * x
-        scaled, doubled_inverse = operators
-        hidden = self.activation(zero_padded(x, self.weight, self.bias))
-        transposed = (scaled * doubled_inverse[:, None, None, None]).transpose(0, 1).flip(2, 3)
-        return x - zero_padded(hidden, transposed)
 
 
 def _inverse(x: Tensor) -> Tensor:

@@ -72,3 +72,12 @@ def test_filters_of_zero_add_nothing(build, shape):
     layer, x = build(3, 4), torch.randn(2, *shape)
     layer.weight.data.zero_()
     assert torch.equal(layer(x), x)
+
+
+def test_a_convolution_keeps_images_and_gradients_in_the_memory_format_of_convolutions():
+    layer = SllConv(5, 3)
+    x = torch.randn(2, 5, 6, 6).contiguous(memory_format=torch.channels_last).requires_grad_()
+    y = layer(x)
+    (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert gradient.is_contiguous(memory_format=torch.channels_last)
