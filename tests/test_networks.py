@@ -95,7 +95,7 @@ def test_cpl_has_the_parameters_of_sll_without_those_of_its_diagonal(size):
     assert counts["cpl"] < counts["sll"] == pytest.approx(counts["cpl"], rel=1e-3)
 
 
-@pytest.mark.parametrize("family", ["aol", "orthogonal", "sandwich", "spectral", "bcop", "soc", "lot"])
+@families
 def test_parameter_counts_of_the_mlp_are_those_of_the_unconstrained_one(family):
     shape = {"input_shape": (1, 28, 28), "outputs": 10}
     assert counted("mlp", family, **shape) == pytest.approx(counted("mlp", "plain", **shape), rel=0.01)
@@ -120,6 +120,12 @@ def test_parameter_counts_of_the_certified_networks_are_the_papers(data, count):
 )
 def test_parameter_counts_of_sll_are_the_papers_in_whole_millions(size, data, millions):
     assert counted("kwlarge", "sll", size=size, **data) // 10**6 == millions
+
+
+@families
+def test_parameter_counts_of_the_study_are_those_of_the_compared_families(family):
+    study = {"size": "tiny", "input_shape": (1, 8, 8), "outputs": 10}
+    assert counted("kwlarge", family, **study) == pytest.approx(counted("kwlarge", "orthogonal", **study), rel=0.05)
 
 
 @all_families
@@ -376,8 +382,8 @@ def test_a_gamma_that_is_not_positive_and_finite_is_a_value_error(gamma, family)
         ({"input_shape": (64,)}, r"\(channels, height, width\).*got \(64,\)"),
         ({"input_shape": (0, 8, 8)}, r"positive numbers, got \(0, 8, 8\)"),
         ({"outputs": 0}, "positive numbers, got .* 0"),
-        ({"outputs": 65, "family": "sll"}, "65 outputs from 64 features"),
-        ({"input_shape": (17, 8, 8), "family": "sll"}, "at most 16 .*got 17"),
+        ({"outputs": 129, "family": "sll"}, "129 outputs from 128 features"),
+        ({"input_shape": (33, 8, 8), "family": "sll"}, "at most 32 .*got 33"),
     ],
 )
 def test_arguments_that_do_not_fit_are_value_errors(arguments, message):
@@ -391,7 +397,7 @@ def test_arguments_that_do_not_fit_are_value_errors(arguments, message):
 @all_families
 def test_inputs_of_another_size_are_value_errors(architecture, size, shape, family):
     network = build_network(architecture, family, size=size, input_shape=shape, outputs=3)
-    larger = 200 if architecture == "toy" else shape[0] + 16
+    larger = 200 if architecture == "toy" else shape[0] + 32
     with pytest.raises(ValueError, match=r"takes .*got"):
         network(torch.rand(2, larger, *shape[1:]))
 

@@ -185,7 +185,8 @@ class Family:
         strides: whether ``conv`` takes ``stride=2``; otherwise networks pool at the end.
         residual: whether ``fc(features, inner_features, ...)`` and ``conv`` keep their width; such a family has no
             ``linear`` and is built between zero padding and a selection of outputs.
-        widths: architecture -> widths in place of the usual ones, to keep parameter counts comparable.
+        widths: architecture, or architecture-size -> widths in place of the usual ones, so that all families have about
+            as many parameters.
     """
 
     fc: Callable[..., nn.Module]

@@ -117,4 +117,4 @@ def _step(bound: Tensor, size_of_weight: Tensor) -> Tensor:
     return torch.where(positive, 2 / torch.where(positive, bound, 1) ** 2, 0) / size_of_weight
 
 
-FAMILY = Family(fc=CplFc, conv=CplConv, strides=False, residual=True)
+FAMILY = Family(fc=CplFc, conv=CplConv, strides=False, residual=True, widths={"mlp": (128,) * 3})

@@ -180,5 +180,5 @@ FAMILY = Family(
     fc=SandwichFc,
     conv=SandwichConv,
     linear=SandwichLin,
-    widths={"toy": (86,) * 9, "mlp": (190, 190, 128), "kwlarge": (512, 512)},
+    widths={"toy": (86,) * 9, "mlp": (190, 190, 128), "kwlarge": (512, 512), "kwlarge-tiny": (88, 88)},
 )

@@ -119,4 +119,4 @@ def _inverse(x: Tensor) -> Tensor:
     return torch.where(positive, 1 / torch.where(positive, x, 1), 0)
 
 
-FAMILY = Family(fc=SllFc, conv=SllConv, strides=False, residual=True)
+FAMILY = Family(fc=SllFc, conv=SllConv, strides=False, residual=True, widths={"mlp": (128,) * 3})
