@@ -1,5 +1,6 @@
 """Figures of the report at the width of a column: the paper's, on the same axes, and the study's."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
@@ -150,12 +151,14 @@ def learning_curves(results: Sequence[Result]) -> Figure:
 def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
     """Return accuracy under attack against the empirical lower bound: the paper's figure, a panel a radius.
 
-    A family has a marker; a gamma has a colour, a filling, and the dashes of the vertical line at its upper bound.
+    A family has a marker; a gamma has a colour, a filling, and the dashes of the vertical line at its upper bound. With
+    one gamma, colours are the families'. What is far beyond all upper bounds stands at the edge, with its number.
     """
     radii = [0.0, *results[0].attacked_radii()]
     figure, axes = axes_of(["clean" if not eps else f"AutoAttack, ε = {255 * eps:.3g}/255" for eps in radii])
     uppers = {run.gamma: upper for run in results if (upper := run.bound("upper")) is not None}
-    colors = cycle(["#0173b2", "#d55e00", "#029e73", "#cc78bc", "#ca9161"])
+    by_family, edge = len(uppers) == 1, 2 * max(uppers.values(), default=math.inf)
+    colors = cycle(["0.35"] if by_family else ["#0173b2", "#d55e00", "#029e73", "#cc78bc", "#ca9161"])
     looks: dict[float | None, dict[str, Any]] = {None: {"color": "0.35", "fillstyle": "full"}}
     lines: dict[float | None, dict[str, Any]] = {}
     for gamma, shade, fill, dash in zip(uppers, colors, cycle(FILLS), cycle(DASHES[1:])):
@@ -167,14 +170,19 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
         for runs in group(results):
             lower = mean([run.bound("lower") for run in runs]) or 0.0
             accuracy = percent([run.robust(eps) for run in runs])
-            axis.plot([lower], [accuracy], linestyle="none", zorder=3, **mark(runs[0].family) | looks[runs[0].gamma])
+            style = mark(runs[0].family) | ({} if by_family else looks[runs[0].gamma])
+            axis.plot([min(lower, edge)], [accuracy], linestyle="none", zorder=3, **style)
+            if lower > edge:
+                place, offset = (edge, accuracy), (6, -12)
+                axis.annotate(f"{lower:,.0f} →", place, offset, textcoords="offset points", ha="right", size=7)
         logarithmic_x(axis)
     axes[0].set_ylim(0, None)
     figure.supxlabel("empirical Lipschitz bound, from pixels", size=9)
     figure.supylabel("accuracy (%)", size=9)
-    handles = family_handles(results, mark, color="0.3", linestyle="none")
+    handles = family_handles(results, mark, linestyle="none", **{} if by_family else {"color": "0.3"})
+    shape = {"marker": "" if by_family else "o", "markersize": 6}
     handles += [
-        plt.Line2D([], [], marker="o", markersize=6, label=f"γ = {gamma:g}, guaranteed", **looks[gamma] | lines[gamma])
+        plt.Line2D([], [], label=f"γ = {gamma:g}, guaranteed", **shape | looks[gamma] | lines[gamma])
         for gamma in uppers
     ]
     legend(figure, handles)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from lbdn.networks import build_network
-from lbdn.report import look, tables
+from lbdn.report import figures, look, tables
 from lbdn.report.results import Cell, Grid, Result, budget, load_results, published, published_row
 from lbdn.report.sections import classification_section, make_section, write_section
 
@@ -330,3 +330,13 @@ def test_a_model_that_was_trained_elsewhere_has_no_learning_curve_and_no_budget(
     assert "learning-curves" not in {**section.figures, **section.data}
     assert section.tables["accuracy"][0]["clean"].tolist() == [75.0]
     assert budget([subject], {"settings": {"loss": "mse", "test": 4}}) == "as published"
+
+
+def test_a_lower_bound_far_beyond_all_upper_ones_stands_at_the_edge_with_its_number():
+    far = result("plain", None)
+    far = replace(far, lipschitz=far.lipschitz | {"lower": 4892.2})
+    with look.look():
+        figure = figures.accuracy_by_lipschitz([result(), far])
+    for axis in figure.axes:
+        assert [text.get_text() for text in axis.texts] == ["4,892 →"]
+        assert axis.get_xlim()[1] < 3
