@@ -22,6 +22,8 @@ from lbdn.files import read_json, write_json, write_text
 from lbdn.memory import keep_freed_memory
 from stages.common import PREPARED, device_option
 
+AS_STAGES = ("toy", "search", "attack")  # on one thread, as the study's stages
+
 
 def trained(folder: Path) -> list[Path]:
     """Return the run folders of an experiment that hold a trained model."""
@@ -35,7 +37,7 @@ def trained(folder: Path) -> list[Path]:
 @click.option("--image", default=32, show_default=True, help="Height and width of the images.")
 @click.option("--batch", default=256, show_default=True, help="Images in a step.")
 @click.option("--repetitions", default=5, show_default=True, help="Of every timed piece of work.")
-@click.option("--threads", type=int, help="Of the CPU; PyTorch's choice by default.")
+@click.option("--threads", type=int, help="Of the CPU; one for each core by default.")
 @click.option("--limit", default=4.0, show_default=True, help="Seconds that a step may take where cost grows.")
 @click.option("--runs", default=Path("runs"), type=click.Path(path_type=Path), help="Of the toy and the study.")
 @click.option("--attacked", default=100, show_default=True, help="Images that AutoAttack gets.")
@@ -61,7 +63,8 @@ def main(
     `peers` compares upper bounds with those of eclipse-nn: `pip install eclipse-nn` first. Each section is written when
     it is finished; one that is measured again takes the place of the old one.
     """
-    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    threads = threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
     keep_freed_memory()
     names = list(families) or registry.names("families")
     toy, study = trained(runs / "toy"), trained(runs / "study")
@@ -89,6 +92,7 @@ def main(
     results: dict[str, Any] = old if old.get("machine") == conditions else {"machine": conditions}
     for name in sections or SECTIONS:
         click.echo(name)
+        torch.set_num_threads(1 if name in AS_STAGES else threads)
         try:
             results[name] = works[name]()
             write_json(stem.with_suffix(".json"), results)

@@ -58,7 +58,7 @@ def _layers(rows: Sequence[Row]) -> str:
 
 def _toy(rows: Sequence[Row]) -> str:
     body = [[row["family"], str(row["epochs"]), f"{row['seconds']:.1f} s"] for row in rows]
-    return _section("A toy model's training", "300 samples, batch 50.", ["family", "epochs", "time"], body)
+    return _section("A toy model's training", "300 samples, batch 50, one thread.", ["family", "epochs", "time"], body)
 
 
 def _epoch(rows: Sequence[Row]) -> str:
