@@ -35,12 +35,13 @@ def save_tensors(state: Mapping[str, Any], path: Path) -> None:
         torch.save(state, file)
 
 
-def read_description(folder: Path) -> dict[str, Any]:
+def read_description(folder: str | Path) -> dict[str, Any]:
     """Return the contents of a run's ``run.json``.
 
     Raises:
         FileNotFoundError: if the folder isn't a finished run.
     """
+    folder = Path(folder)
     if not (folder / "run.json").exists():
         raise FileNotFoundError(f"no run.json in {folder}: not a finished run; train it first, or `dvc pull` it")
     return read_json(folder / "run.json")
@@ -74,6 +75,6 @@ def load_run(folder: str | Path) -> Network:
     return network.eval()
 
 
-def weights_digest(folder: Path) -> str:
+def weights_digest(folder: str | Path) -> str:
     """Return the SHA-256 of a run's weights file: the identity of the trained model."""
-    return hashlib.sha256((folder / "weights.pt").read_bytes()).hexdigest()
+    return hashlib.sha256((Path(folder) / "weights.pt").read_bytes()).hexdigest()

@@ -46,7 +46,7 @@ def test_a_loaded_run_computes_the_same_bits(tmp_path, arguments):
 def test_the_description_comes_back(tmp_path):
     description = {"network": POINTS, "seed": 3, "training": {"learning_rate": 0.1 + 0.2}}
     save_run(tmp_path, seeded_network(3, **POINTS), description)
-    assert read_description(tmp_path) == description
+    assert read_description(str(tmp_path)) == description
 
 
 @pytest.mark.parametrize("function", [load_run, read_description])
@@ -152,5 +152,5 @@ def test_equal_weights_have_equal_digests_whichever_process_and_folder_wrote_the
     monkeypatch.setattr(os, "getpid", lambda: 7)
     saved(tmp_path / "b")
     saved(tmp_path / "c", seed=4)
-    assert weights_digest(tmp_path / "a") == weights_digest(tmp_path / "b")
+    assert weights_digest(str(tmp_path / "a")) == weights_digest(tmp_path / "b")
     assert weights_digest(tmp_path / "a") != weights_digest(tmp_path / "c")

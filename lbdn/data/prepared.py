@@ -117,13 +117,14 @@ def prepare(
     return dataset
 
 
-def load_dataset(folder: Path) -> Dataset:
+def load_dataset(folder: str | Path) -> Dataset:
     """Return a prepared data set, memory-mapped.
 
     Raises:
         FileNotFoundError: if the folder doesn't hold one.
         ValueError: if a file is damaged.
     """
+    folder = Path(folder)
     if not (folder / "dataset.json").exists():
         raise FileNotFoundError(f"no prepared data set in {folder}: there is no dataset.json; run stages.prepare")
     description = read_json(folder / "dataset.json")

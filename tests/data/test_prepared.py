@@ -30,7 +30,7 @@ def source(monkeypatch):
 def test_a_prepared_data_set_loads_exactly_and_memory_mapped(tmp_path, source):
     source["dataset"] = original = images()
     prepare("any", {}, tmp_path / "set")
-    loaded = load_dataset(tmp_path / "set")
+    loaded = load_dataset(str(tmp_path / "set"))
     for name in ARRAYS:
         array, expected = getattr(loaded, name), getattr(original, name)
         assert isinstance(array, np.memmap)
