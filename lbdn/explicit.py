@@ -8,6 +8,7 @@ complete, proposition on linear layers, and their proofs. Of the readings where 
 import copy
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,29 +62,40 @@ def explicit(network: Network) -> Explicit | None:
 
     Returns:
         None for a network with other layers than those of the built-in families' fully connected networks, such as
-        convolutions or residual blocks.
+        convolutions or residual blocks, and where they don't come as :math:`\sigma` does: the same after every layer
+        but the last.
 
     Source: Wang and Manchester (2023), equation of the weights.
     """
     weights: list[Tensor] = []
     biases: list[Tensor] = []
     multipliers: list[Tensor] = []
-    activation: Activation = nn.ReLU()
+    body = copy.deepcopy(network).double().body
+    layers: list[Any] = [layer for layer in body if not isinstance(layer, nn.Flatten)]
+    known = SandwichFc | SandwichLin | OrthogonalLin | AolLin | PlainLin | ConstrainedLin
+    if not layers or not all(isinstance(layer, known) for layer in layers):
+        return None
+    *activations, last = [getattr(layer, "activation", None) for layer in layers]
+    if last is not None or None in activations or len(set(map(_function, activations))) > 1:
+        return None
+    activation: Activation = activations[0] if activations else nn.ReLU()
     pending: Tensor | None = None  # sqrt(2) A^T Psi of the Sandwich layer before
-    for layer in copy.deepcopy(network).double().body:
-        if isinstance(layer, nn.Flatten):
-            continue
-        if not isinstance(layer, SandwichFc | SandwichLin | OrthogonalLin | AolLin | PlainLin | ConstrainedLin):
-            return None
+    for layer in layers:
         weight, *following = (operator.detach() for operator in layer.operators())
         weights.append(weight if pending is None else weight @ pending)
         biases.append(weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach())
         pending = following[0] if following else None
-        activation = getattr(layer, "activation", activation)
         if isinstance(layer, SandwichFc):
             multipliers.append(torch.exp(2 * layer.log_psi.detach()))
     proved = len(multipliers) == len(weights) - 1
     return Explicit(weights, biases, multipliers if proved else None, network.gamma, activation)
+
+
+def _function(activation: Any) -> Any:
+    """Return what two activations have in common only if they compute the same."""
+    if not isinstance(activation, nn.Module):
+        return activation
+    return repr(activation), *(str(value.tolist()) for value in activation.state_dict().values())
 
 
 def direct(form: Explicit) -> Network:

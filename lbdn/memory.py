@@ -15,4 +15,4 @@ def keep_freed_memory() -> None:
     if platform.libc_ver()[0] == "glibc":
         mallopt = ctypes.CDLL("libc.so.6").mallopt
         mallopt(M_MMAP_MAX, 0)
-        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_TRIM_THRESHOLD, -1)  # never

@@ -6,11 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from lbdn.bounds import lmi_blocks, lmi_matrix, with_slack
 from lbdn.cayley import cayley, inverse_cayley
 from lbdn.explicit import Explicit, direct, explicit, linear_factors
-from lbdn.layers import SandwichFc, SandwichLin
+from lbdn.layers import OrthogonalFc, OrthogonalLin, SandwichFc, SandwichLin
 from lbdn.networks import Network, build_network
 from lbdn.verify import proves_lipschitz_bound
 from tests.oracles import perturb
@@ -94,6 +95,24 @@ def test_the_activation_of_the_layers_is_kept():
     network = Network(layers, outputs=2, gamma=1.0).double()
     x = torch.randn(5, 3, dtype=torch.float64)
     torch.testing.assert_close(explicit(network).plain()(x), network(x))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [SandwichFc(4, 4), SandwichFc(4, 4)],
+        [OrthogonalFc(4, 4), OrthogonalFc(4, 4)],
+        [OrthogonalFc(4, 4), OrthogonalLin(4, 4), OrthogonalLin(4, 4)],
+        [OrthogonalLin(4, 4), OrthogonalFc(4, 4), OrthogonalLin(4, 4)],
+        [SandwichFc(4, 4, activation=nn.Tanh()), SandwichFc(4, 4), SandwichLin(4, 4)],
+        [*(SandwichFc(4, 4, activation=nn.PReLU(init=slope)) for slope in (0.1, 0.2)), SandwichLin(4, 4)],
+        [SandwichFc(4, 4, activation=torch.tanh), SandwichFc(4, 4, activation=torch.sin), SandwichLin(4, 4)],
+        [nn.Flatten()],
+    ],
+    ids=lambda layers: "-".join(type(layer).__name__ for layer in layers),
+)
+def test_a_network_whose_activations_come_otherwise_has_no_explicit_form(layers):
+    assert explicit(Network(layers, outputs=4, gamma=1.0)) is None
 
 
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)

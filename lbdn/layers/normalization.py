@@ -26,14 +26,19 @@ class InputNormalization(nn.Module):
         super().__init__()
         if len(mean) != len(std) or not len(mean):
             raise ValueError(f"mean and std take one number a channel each, got {len(mean)} and {len(std)}")
-        if not all(0 < s < float("inf") for s in std):
-            raise ValueError(f"std takes positive, finite numbers, got {list(std)}")
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.get_default_dtype())[:, None, None])
         self.register_buffer("std", torch.tensor(std, dtype=torch.get_default_dtype())[:, None, None])
+        _ = self.bound
 
     @property
     def bound(self) -> float:
-        """The Lipschitz constant, 1 / min(std)."""
+        """The Lipschitz constant, 1 / min(std).
+
+        Raises:
+            ValueError: if a standard deviation isn't positive and finite, as a file of weights may have it.
+        """
+        if not (self.std.min() > 0 and self.std.isfinite().all()):
+            raise ValueError(f"std takes positive, finite numbers, got {self.std.flatten().tolist()}")
         return 1 / self.std.min().item()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -56,7 +56,10 @@ def check(run: Path) -> Iterator[str]:
         raise RejectedError("the certificate's scales and constants aren't all positive")
     _described(run / "run.json", layers)
     parameters = _distributed(layers, tensors)
-    factor = 1 / float(tensors["normalization.std"].min()) if "normalization.std" in tensors else 1.0
+    deviations = tensors.get("normalization.std", np.ones(1)).astype(np.float64)
+    if not (deviations.min() > 0 and np.isfinite(deviations).all()):
+        raise RejectedError("the standard deviations that the input is divided by aren't all positive and finite")
+    factor = 1 / float(deviations.min())
     proofs = [proof(layer, own) for layer, own in zip(layers, parameters, strict=True)]
     yield _real(certificate, parameters, proofs)
     product = 1.0
@@ -149,6 +152,8 @@ def _real(certificate: dict[str, Any], parameters: list[Tensors], proofs: list[P
         if not math.prod(map(_real_constant, layers)) <= gamma:
             raise RejectedError(f"the layers' constants don't prove gamma {gamma!r}")
         return f"the layers' constants prove gamma {gamma:.10g}"
+    if not _alternating(layers):
+        raise RejectedError("multipliers prove a bound of fully connected layers, all but the last with an activation")
     weights, pending = [], None
     for layer, own in zip(layers, parameters, strict=True):
         if own:
@@ -162,6 +167,14 @@ def _real(certificate: dict[str, Any], parameters: list[Tensors], proofs: list[P
     if not proved:
         raise RejectedError(f"the multipliers don't prove gamma {gamma!r}")
     return f"multipliers of {sum(map(len, multipliers))} hidden units prove gamma {gamma:.10g}"
+
+
+def _alternating(layers: list[dict[str, Any]]) -> bool:
+    """Return whether the layers are matrices with an activation after each but the last, and nothing else."""
+    *hidden, last = [layer["type"] for layer in layers if layer["type"] not in WEIGHTLESS] or [""]
+    others = [layer for layer in layers if layer["type"] in WEIGHTLESS]
+    unchanged = all(layer["type"] == "Flatten" and layer["scale"] == 1 for layer in others)
+    return unchanged and last.endswith("Lin") and all(kind.endswith("Fc") for kind in hidden)
 
 
 def _real_constant(layer: dict[str, Any]) -> float:

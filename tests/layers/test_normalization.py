@@ -80,3 +80,10 @@ def test_normalization_keeps_the_shape_or_is_a_value_error(shape):
 def test_statistics_that_cannot_be_are_value_errors(mean, std):
     with pytest.raises(ValueError, match="got"):
         InputNormalization(mean, std)
+
+
+def test_there_is_no_bound_of_impossible_statistics_that_a_file_may_bring():
+    normalization = InputNormalization([0.1, 0.2], [0.5, 0.25])
+    normalization.load_state_dict(normalization.state_dict() | {"std": torch.tensor([[[0.5]], [[-0.1]]])})
+    with pytest.raises(ValueError, match="positive, finite numbers, got"):
+        _ = normalization.bound

@@ -1,6 +1,7 @@
 """Certificates: what the library writes is proved by the checker, and nothing that has been changed is."""
 
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from lbdn.bounds import SoundNetwork
+from lbdn.bounds import SoundNetwork, with_slack
 from lbdn.certificate import write_certificate, write_no_certificate
+from lbdn.explicit import explicit
 from lbdn.layers import (
     AolFc,
     AolLin,
@@ -23,8 +25,8 @@ from lbdn.layers import (
     SandwichFc,
     SandwichLin,
 )
-from lbdn.networks import Network
-from lbdn.runs import save_run
+from lbdn.networks import Network, Selection
+from lbdn.runs import save_run, save_tensors, weights_digest
 from lbdn.verify.__main__ import main
 from lbdn.verify.certificate import RejectedError, check, seal
 from lbdn.verify.layers import NotCoveredError, diagonal, matrices_hold, operators
@@ -86,12 +88,12 @@ def test_what_the_library_writes_holds(tmp_path, family, architecture, shape, ca
     assert content["gamma"] < content["gamma_rounded"] < 2 * (1 + 1e-3)
     assert (content["multipliers"] is not None) == (family == "sandwich" and architecture == "mlp")
     for k, layer in enumerate(content["layers"]):
-        if "Conv" in layer["type"] or layer["type"] == "SllFc":
+        # In their proofs the scale is the norm of Sandwich, Orthogonal and SLL layers; of AOL's it is above the norm.
+        if family != "aol" and ("Conv" in layer["type"] or layer["type"] == "SllFc"):
             changed = [*content["layers"]]
             changed[k] = layer | {"constant": layer["scale"] * (1 - 1e-6)}
             resealed(folder, layers=changed)
-            norm_is_scale = family != "aol"  # as of Sandwich, Orthogonal and SLL layers in their proofs
-            assert main([str(folder)]) == 1 or not norm_is_scale
+            assert main([str(folder)]) == 1
 
 
 def test_a_network_in_float64_is_certified_as_such(tmp_path):
@@ -163,6 +165,44 @@ def test_claims_that_are_not_true_are_not_proved_even_with_a_new_seal(tmp_path):
         assert main([str(folder)]) == 1, change
     resealed(folder, **content)
     assert main([str(folder)]) == 0
+
+
+def certified_layers(folder, *layers):
+    """The folder of a network that no description of a run limits."""
+    network = Network(layers, outputs=4, gamma=1.0)
+    save_run(folder, network, {})
+    write_certificate(folder, network, SoundNetwork(network, torch.zeros(1, 4)))
+    assert main([str(folder)]) == 0
+    return folder
+
+
+def test_multipliers_prove_nothing_of_a_last_activation(tmp_path):
+    last = SandwichFc(4, 4)
+    with torch.no_grad():
+        last.log_psi.fill_(3.0)
+    folder = certified_layers(tmp_path, SandwichFc(4, 4), last)
+    resealed(folder, multipliers=[[1.0] * 4], gamma=1.0)
+    assert main([str(folder)]) == 1
+
+
+def test_multipliers_prove_nothing_of_a_scaled_selection(tmp_path):
+    layers = SandwichFc(4, 5), SandwichLin(5, 6)
+    multipliers = with_slack(explicit(Network(layers, outputs=6, gamma=1.0)), 1e-7)
+    folder = certified_layers(tmp_path, *layers, Selection(6, 4, scale=100.0))
+    assert contents(folder)["gamma"] >= 100
+    resealed(folder, multipliers=[m.tolist() for m in multipliers.multipliers], gamma=1.001)
+    assert main([str(folder)]) == 1
+
+
+@pytest.mark.parametrize("deviation", [-0.1, 0.0, math.nan, math.inf])
+def test_impossible_standard_deviations_are_refused(tmp_path, deviation):
+    folder = certified(tmp_path)
+    tensors = torch.load(folder / "weights.pt")
+    tensors["normalization.std"].fill_(deviation)
+    save_tensors(tensors, folder / "weights.pt")
+    resealed(folder, weights_sha256=weights_digest(folder))
+    with pytest.raises(RejectedError, match="standard deviations"):
+        list(check(folder))
 
 
 @pytest.mark.parametrize("name", ["weights_sha256", "layers", "multipliers", "gamma", "gamma_rounded", "precision"])
