@@ -75,7 +75,8 @@ def explicit(network: Network) -> Explicit | None:
     known = SandwichFc | SandwichLin | OrthogonalLin | AolLin | PlainLin | ConstrainedLin
     if not layers or not all(isinstance(layer, known) for layer in layers):
         return None
-    *activations, last = [getattr(layer, "activation", None) for layer in layers]
+    functions: list[Any] = [getattr(layer, "activation", None) for layer in layers]
+    *activations, last = functions
     if last is not None or None in activations or len(set(map(_function, activations))) > 1:
         return None
     activation: Activation = activations[0] if activations else nn.ReLU()
