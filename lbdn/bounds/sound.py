@@ -13,6 +13,7 @@ bounded from the exact hidden units at x and how far they can be at x', times th
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -124,11 +125,18 @@ def _refuse_other_arithmetic(example: Tensor) -> None:
     device = example.device.type
     if torch.is_autocast_enabled(device):
         raise ValueError("autocast computes in less than the network's precision; certify outside of it")
-    reduced = torch.get_float32_matmul_precision() != "highest"
-    if reduced or (device == "cuda" and torch.backends.cudnn.enabled):
+    mkldnn: Any = torch.backends.mkldnn
+    settings = [mkldnn.conv, mkldnn.matmul, torch.backends.cuda.matmul]
+    reduced = any(setting.fp32_precision in ("tf32", "bf16") for setting in settings)
+    if device == "cuda":
+        reduced |= torch.backends.cudnn.enabled
+    if device == "cpu":
+        direct = mkldnn.is_available() and mkldnn.enabled
+        reduced |= torch.backends.nnpack.is_available() and torch._C._get_nnpack_enabled() and not direct
+    if reduced:
         raise ValueError(
             "PyTorch is set to compute products of float32 in TF32 or bfloat16, or by algorithms that aren't sums of "
-            "products; certify `with plain_sums():`"
+            "products; certify `with plain_sums():`, without another `fp32_precision` in torch.backends"
         )
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -209,6 +210,35 @@ def test_reduced_precision_is_refused_and_switched_off_where_asked(precision):
         assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+@contextmanager
+def set_to(backend, precision):
+    backend.fp32_precision = precision
+    try:
+        yield
+    finally:
+        backend.fp32_precision = "none"
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")
+def test_winograds_algorithm_is_refused_and_switched_off_where_asked():
+    net = network("mlp", "sandwich")
+    x, _ = images(net, SHAPES["mlp"], 1)
+    with torch.backends.mkldnn.flags(enabled=False):
+        with pytest.raises(ValueError, match="that aren't sums of products"):
+            SoundNetwork(net, x)
+        with plain_sums():
+            SoundNetwork(net, x)
+
+
+@pytest.mark.parametrize("backend", [torch.backends, torch.backends.mkldnn.conv], ids=["all", "convolutions"])
+def test_reduced_precision_by_the_newer_settings_is_refused(backend):
+    net = network("mlp", "sandwich")
+    x, _ = images(net, SHAPES["mlp"], 1)
+    with set_to(backend, "bf16"), pytest.raises(ValueError, match="without another `fp32_precision`"):
+        SoundNetwork(net, x)
+    SoundNetwork(net, x)
 
 
 def test_autocast_and_half_precision_are_refused():
