@@ -16,6 +16,7 @@ from lbdn.files import whole
 from lbdn.layers import (
     AolConv,
     AolLin,
+    BcopConv,
     InputNormalization,
     LastLayerNormalization,
     OrthogonalConv,
@@ -25,11 +26,11 @@ from lbdn.layers import (
     SandwichConv,
     SandwichFc,
     SandwichLin,
-    SllConv,
-    SllFc,
 )
 from lbdn.layers.base import Layer
+from lbdn.layers.constrained import ConstrainedConv, ConstrainedLin
 from lbdn.layers.frozen import Frozen
+from lbdn.layers.residual import ResidualConv, ResidualFc
 from lbdn.networks import Network, Selection, ZeroPadding
 
 MAX_PIXELS = 256  # a circular convolution's kernel has a tap a pixel: above, it takes far longer than its transform
@@ -46,7 +47,8 @@ def plain(network: Network, *input_shape: int) -> nn.Sequential:
         input_shape: of one input, without the batch.
 
     Raises:
-        ValueError: for layers of other kinds, or circular convolutions of images of more than 256 pixels.
+        ValueError: for layers of other kinds, activations that are no modules, or circular convolutions of images of
+            more than 256 pixels.
     """
     dtype = next(network.parameters()).dtype
     layers: list[nn.Module] = []
@@ -107,14 +109,14 @@ def spatial_kernel(operator: Tensor, height: int, width: int) -> Tensor:
 class Residual(nn.Module):
     """The difference of the scaled input and a map of it."""
 
-    def __init__(self, scale: float, inner: nn.Module, outer: nn.Module) -> None:
+    def __init__(self, scale: float, *layers: nn.Module) -> None:
         super().__init__()
-        self.scale, self.inner, self.outer = scale, inner, outer
+        self.scale, self.layers = scale, nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the difference."""
         x = self.scale * x
-        return x - self.outer(self.inner(x).relu())
+        return x - self.layers(x)
 
 
 @singledispatch
@@ -157,6 +159,7 @@ def _(layer: nn.AvgPool2d, x: Tensor) -> list[nn.Module]:
 @_plain.register(AolLin)
 @_plain.register(OrthogonalLin)
 @_plain.register(SandwichLin)
+@_plain.register(ConstrainedLin)
 @_plain.register(LastLayerNormalization)
 @_plain.register(PlainLin)
 def _(layer: Any, x: Tensor) -> list[nn.Module]:
@@ -180,6 +183,8 @@ def _(layer: Any, x: Tensor) -> list[nn.Module]:
 
 @_plain.register(OrthogonalConv)
 @_plain.register(SandwichConv)
+@_plain.register(ConstrainedConv)
+@_plain.register(BcopConv)
 def _(layer: Any, x: Tensor) -> list[nn.Module]:
     size = layer.image_size(x)
     inner, *outer = layer.operators(*size)
@@ -187,17 +192,20 @@ def _(layer: Any, x: Tensor) -> list[nn.Module]:
     return first + [part for operator in outer for part in _circular(operator, None, size, 1)]
 
 
-@_plain.register(SllFc)
-@_plain.register(SllConv)
-def _(layer: Any, x: Tensor) -> list[nn.Module]:
-    _activation(layer)
-    scaled, factors = layer.operators(*layer.image_size(x))
-    if layer.weight.dim() == 2:
-        return [Residual(layer.scale, _linear(layer.weight, layer.bias), _linear((factors[:, None] * scaled).mT))]
+@_plain.register
+def _(layer: ResidualFc, x: Tensor) -> list[nn.Module]:
+    scaled, step = layer.operators()
+    inner, outer = _linear(layer.weight, layer.bias), _linear((step[..., None] * scaled).mT)
+    return [Residual(layer.scale, inner, *_activation(layer), outer)]
+
+
+@_plain.register
+def _(layer: ResidualConv, x: Tensor) -> list[nn.Module]:
+    scaled, step = layer.operators(*layer.image_size(x))
     margin = layer.weight.shape[-1] // 2
-    transposed = (factors[:, None, None, None] * scaled).transpose(0, 1).flip(2, 3)
-    inner = _convolution(layer.weight, layer.bias, padding=margin)
-    return [Residual(layer.scale, inner, _convolution(transposed, padding=margin))]
+    transposed = (step[..., None, None, None] * scaled).transpose(0, 1).flip(2, 3)
+    inner, outer = _convolution(layer.weight, layer.bias, padding=margin), _convolution(transposed, padding=margin)
+    return [Residual(layer.scale, inner, *_activation(layer), outer)]
 
 
 def _circular(operator: Tensor, bias: Tensor | None, size: tuple[int, int], stride: int) -> list[nn.Module]:

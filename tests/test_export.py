@@ -7,17 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from lbdn import build_network
+from lbdn import build_network, registry
 from lbdn.bounds import pair_bounds
 from lbdn.certify import certified_radius
 from lbdn.circular import convolve, kernel_spectrum, real_form
 from lbdn.export import Residual, plain, spatial_kernel, write_onnx
-from lbdn.layers import OrthogonalConv, SandwichConv, SandwichFc, SandwichLin
+from lbdn.layers import SandwichFc, SandwichLin
 from lbdn.networks import Network
 from tests.oracles import circular_convolution, perturb
 
 SHAPES = {"toy": (2,), "mlp": (1, 6, 6), "kwlarge": (3, 8, 8)}
-CASES = [(a, f) for a in SHAPES for f in ("plain", "aol", "orthogonal", "sll", "sandwich")]
+FAMILIES = registry.names("families")
+STRIDED = [family for family in FAMILIES if registry.find("families", family).strides]
 PLAIN = (nn.Linear, nn.Conv2d, nn.ReLU, nn.Flatten, nn.CircularPad2d, nn.PixelUnshuffle, nn.ZeroPad1d, nn.ZeroPad3d)
 
 
@@ -31,7 +32,8 @@ def network(architecture: str, family: str, **options) -> Network:
     return perturb(net, 0.05).requires_grad_(False).eval()
 
 
-@pytest.mark.parametrize(("architecture", "family"), CASES)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("architecture", SHAPES)
 def test_plain_layers_compute_the_same(architecture, family):
     net = network(architecture, family).double()
     layers = plain(net, *SHAPES[architecture])
@@ -42,13 +44,27 @@ def test_plain_layers_compute_the_same(architecture, family):
     assert all(isinstance(m, Residual | nn.Sequential) for m in layers.modules() if list(m.children()))
 
 
-def test_last_layer_normalisation_and_strided_kernels_have_a_plain_form():
+def test_last_layer_normalisation_has_a_plain_form():
     net = network("mlp", "sandwich", last_layer_normalization=True)
     x = torch.rand(5, *SHAPES["mlp"])
     torch.testing.assert_close(plain(net, *SHAPES["mlp"])(x), net(x), rtol=1e-4, atol=1e-5)
-    body = [SandwichConv(3, 4, 5, stride=2), OrthogonalConv(4, 2, 3), nn.Flatten(), SandwichLin(8, 3)]
+
+
+@pytest.mark.parametrize("family", STRIDED)
+def test_strided_kernels_have_a_plain_form(family):
+    layers = registry.find("families", family)
+    body = [layers.conv(3, 4, 5, stride=2), layers.conv(4, 2, 3), nn.Flatten(), layers.linear(8, 3)]
     strided, x = Network(body, outputs=3, gamma=1.0).double(), torch.rand(2, 3, 4, 4, dtype=torch.float64)
     torch.testing.assert_close(plain(strided, 3, 4, 4)(x), strided(x), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_activation_of_the_layers_is_kept(family):
+    layers = registry.find("families", family)
+    x = torch.randn(2, 4, 3, 3, dtype=torch.float64)
+    for body in ([layers.conv(4, 4, 3, activation=nn.Tanh())], [nn.Flatten(), layers.fc(36, 36, activation=nn.Tanh())]):
+        net = Network(body, outputs=36, gamma=1.0).double()
+        torch.testing.assert_close(plain(net, 4, 3, 3)(x), net(x), rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("size", [(5, 6), (4, 4), (3, 3)])
@@ -64,7 +80,9 @@ def test_a_spatial_kernel_is_the_kernel_that_the_spectrum_came_from(size):
     torch.testing.assert_close(convolve(x, real_form(kernel_spectrum(kernel, *size))), circular_convolution(x, kernel))
 
 
-@pytest.mark.parametrize(("architecture", "family"), [*CASES[-5:], ("mlp", "sandwich"), ("toy", "sll")])
+@pytest.mark.parametrize(
+    ("architecture", "family"), [*(("kwlarge", family) for family in FAMILIES), ("mlp", "sandwich"), ("toy", "sll")]
+)
 def test_onnx_agrees_to_the_accuracy_of_float32_for_any_batch_and_is_certified_the_same(architecture, family, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     net = network(architecture, family)

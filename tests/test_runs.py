@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lbdn import load_run
+from lbdn import load_run, registry
 from lbdn.runs import read_description, save_run, seeded_network, weights_digest
 
 IMAGES = {
@@ -20,7 +20,7 @@ IMAGES = {
 }
 POINTS = {"architecture": "mlp", "family": "sandwich", "gamma": 5.0, "input_shape": [4], "outputs": 3}
 ARGUMENTS = {
-    **{family: IMAGES | {"family": family} for family in ("plain", "aol", "orthogonal", "sll", "sandwich")},
+    **{family: IMAGES | {"family": family} for family in registry.names("families")},
     "last-layer-normalisation": IMAGES | {"family": "sandwich", "last_layer_normalization": True},
     "points": POINTS,
 }
