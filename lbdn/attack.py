@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from lbdn.certify import check_labels
 from lbdn.files import read_json, write_json
 from lbdn.layers import freeze
+from lbdn.layers.base import positive_size
 
 STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")
 ROUNDING = 1 + 1e-5  # AutoAttack works in float32: some of its perturbations are longer than the radius by a little
@@ -52,7 +54,7 @@ def autoattack(
     certified: Tensor | None = None,
     audit: int = 10,
     numbers: Sequence[int] | None = None,
-    state: Path | None = None,
+    state: str | Path | None = None,
     identity: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Attack a classifier by AutoAttack, standard version, l2 norm; return a row an image.
@@ -64,7 +66,7 @@ def autoattack(
     call with the same arguments goes on after them with the same result.
 
     Args:
-        network: on pixels in [0, 1].
+        network: on pixels in [0, 1], to logits ``(n, classes)``.
         images: ``(n, channels, h, w)`` on [0, 1], on the network's device.
         labels: int64, ``(n,)``.
         eps: radii in pixel units.
@@ -83,16 +85,24 @@ def autoattack(
         attacked; "audit", certified and attacked; or "attack".
 
     Raises:
-        ValueError: for images outside [0, 1], images smaller than 5 x 5, a radius that isn't positive and
-            finite, fewer than two classes, logits that aren't finite, or an image that is broken within its certified
-            radius.
+        ValueError: for images outside [0, 1], of another shape or smaller than 5 x 5, labels that don't fit, a radius
+            that isn't positive and finite, an empty batch, fewer than two classes, logits that aren't finite, or an
+            image that is broken within its certified radius.
     """
+    state = None if state is None else Path(state)
     if not len(images) or not (images.min() >= 0 and images.max() <= 1):
         raise ValueError("autoattack takes at least one image, with pixels in [0, 1]; normalise inside the network")
-    if min(images.shape[-2:]) < 5:
-        raise ValueError(f"AutoAttack's Square attack takes images of 5 x 5 pixels or more, got {tuple(images.shape)}")
-    if not eps or not all(0 < radius < float("inf") for radius in eps):
-        raise ValueError(f"eps takes positive, finite radii, got {list(eps)}")
+    if images.dim() != 4 or min(images.shape[-2:]) < 5:
+        raise ValueError(
+            f"AutoAttack takes images (n, channels, h, w), for its Square attack of 5 x 5 pixels or more, "
+            f"got {tuple(images.shape)}"
+        )
+    if not isinstance(eps, Sequence) or not eps or not all(0 < radius < float("inf") for radius in eps):
+        raise ValueError(f"eps takes positive, finite radii in a list, got {eps!r}")
+    positive_size(batch_size=batch_size)
+    frozen = freeze(network)
+    with torch.no_grad():
+        check_labels(labels, len(images), frozen(images[:1]).shape[-1])
     if certified is not None and certified.shape != labels.shape:
         raise ValueError(f"certified takes one radius for each of {len(labels)} images, got {tuple(certified.shape)}")
     radii = sorted(eps)
@@ -111,7 +121,6 @@ def autoattack(
     if state is not None and state.exists():
         saved = read_json(state)
         rows = saved["rows"] if saved["identity"] == same else []
-    frozen = freeze(network)
     certificates = torch.zeros(len(labels)) if certified is None else certified.detach().cpu()
     audited = _sample(certificates, radii, audit, seed)
     starts = range(len(rows), len(images), batch_size)

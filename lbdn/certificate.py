@@ -32,7 +32,7 @@ NORMALIZED_ROWS = (
 ROOM = 4  # units of roundoff, and a quarter of a constant's excess: another machine's last digits have to prove it, too
 
 
-def write_certificate(run: Path, network: Network, sound: SoundNetwork) -> dict[str, Any]:
+def write_certificate(run: str | Path, network: Network, sound: SoundNetwork) -> dict[str, Any]:
     """Write a run's ``certificate.json``; return its contents.
 
     Args:
@@ -69,7 +69,7 @@ def write_certificate(run: Path, network: Network, sound: SoundNetwork) -> dict[
             "gamma_rounded": math.prod([*(layer["constant"] for layer in layers[:-1]), rounded]),
         }
         content["assumptions"] = [*ASSUMPTIONS, NORMALIZED_ROWS]
-    write_json(run / "certificate.json", content | {"sha256": seal(content)})
+    write_json(Path(run) / "certificate.json", content | {"sha256": seal(content)})
     return content
 
 
@@ -86,7 +86,7 @@ def _claim(step: Step, layer: nn.Module, dtype: torch.dtype) -> dict[str, Any]:
     return claim | ({"size": list(step.size)} if step.size else {})
 
 
-def write_no_certificate(run: Path, reason: str) -> None:
+def write_no_certificate(run: str | Path, reason: str) -> None:
     """Write a ``certificate.json`` that says why nothing is claimed about a run's network."""
     content = {"version": VERSION, "weights_sha256": weights_digest(run), "not_covered": reason}
-    write_json(run / "certificate.json", content | {"sha256": seal(content)})
+    write_json(Path(run) / "certificate.json", content | {"sha256": seal(content)})

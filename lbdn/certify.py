@@ -23,7 +23,8 @@ def certified_radius(logits: Tensor, labels: Tensor, gamma: float | Tensor | Non
         float64, ``(n,)``: radii in pixel units; zero for a wrong prediction, a tie, or logits that are not finite.
 
     Raises:
-        ValueError: if there is no bound, or it isn't positive and finite.
+        ValueError: for logits or labels of other shapes or kinds, if there is no bound, or it isn't of one of the two
+            shapes, positive and finite.
 
     Source: Tsuzuku et al. (2018); Singla et al. (2022) for the bound pair by pair.
 
@@ -32,10 +33,16 @@ def certified_radius(logits: Tensor, labels: Tensor, gamma: float | Tensor | Non
     """
     if gamma is None:
         raise ValueError("a network without a Lipschitz bound can't be certified; it takes one from a bounded family")
+    if logits.dim() != 2:
+        raise ValueError(f"logits take shape (n, classes), got {tuple(logits.shape)}")
+    count, classes = logits.shape
+    check_labels(labels, count, classes)
     logits = logits.detach().double()
     bound = torch.as_tensor(gamma, dtype=torch.float64, device=logits.device)
+    if bound.dim() and bound.shape != (classes, classes):
+        raise ValueError(f"gamma takes a number or a matrix {(classes, classes)}, got shape {tuple(bound.shape)}")
     pairs = bound[labels] if bound.dim() == 2 else (2**0.5 * bound).expand_as(logits)
-    own = torch.nn.functional.one_hot(labels, logits.shape[1]).bool()
+    own = torch.nn.functional.one_hot(labels, classes).bool()
     if not (torch.isfinite(bound).all() and (bound >= 0).all() and (bound > 0).any()):
         raise ValueError(f"gamma takes positive, finite Lipschitz bounds, got {gamma}")
     margins = logits.gather(1, labels[:, None]) - logits
@@ -45,6 +52,20 @@ def certified_radius(logits: Tensor, labels: Tensor, gamma: float | Tensor | Non
     radius = radius.masked_fill(own, torch.inf).amin(dim=1)
     certified = torch.isfinite(logits).all(dim=1) & (radius > 0)
     return torch.where(certified, radius, 0.0)
+
+
+def check_labels(labels: Tensor, count: int, classes: int) -> None:
+    """Check the labels of a classifier's images.
+
+    Raises:
+        ValueError: for fewer than two classes, or labels that aren't int64, one an image, from 0 to ``classes - 1``.
+    """
+    if classes < 2:
+        raise ValueError(f"a classifier has at least two classes, got {classes}")
+    if labels.dtype != torch.int64 or labels.shape != (count,):
+        raise ValueError(f"labels take int64 of shape ({count},), got {labels.dtype} of shape {tuple(labels.shape)}")
+    if count and not (labels.min() >= 0 and labels.max() < classes):
+        raise ValueError(f"labels take 0 to {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
 
 
 def certified_accuracy(radii: ArrayLike, eps: float) -> float:

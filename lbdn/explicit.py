@@ -113,10 +113,15 @@ def direct(form: Explicit) -> Network:
         singular value of some :math:`A_k`, the more of it.
 
     Raises:
-        ValueError: without gamma or multipliers, for multipliers that aren't positive, or where the LMI doesn't hold.
+        ValueError: for another form, without gamma or multipliers, for multipliers that aren't positive, or where the
+            LMI doesn't hold.
 
     Source: Wang and Manchester (2023), proof of necessity in the theorem that the parameterization is complete.
     """
+    if not isinstance(form, Explicit):
+        raise ValueError(
+            f"direct takes explicit(network), which only fully connected networks have, got {type(form).__name__}"
+        )
     if form.gamma is None or form.multipliers is None or not all((m > 0).all() for m in form.multipliers):
         raise ValueError("direct takes a Lipschitz bound and positive multipliers that prove it")
     gamma = form.gamma

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lbdn import registry
 from lbdn.layers import Family, InputNormalization, LastLayerNormalization
-from lbdn.layers.base import unit_norm
+from lbdn.layers.base import positive_scale, unit_norm
 from lbdn.layers.frozen import Frozen
 
 Layers = list[nn.Module]
@@ -99,7 +99,7 @@ def build_network(
 
     Args:
         architecture: a name: "toy", "mlp", "kwlarge", "deep" or one that a package registered.
-        family: a name: "plain", "aol", "orthogonal", "sll", "sandwich" or one that a package registered.
+        family: a name of ``lbdn.registry.names("families")``.
         size: a name that the architecture knows.
         gamma: the bound, ignored for unconstrained families.
         input_shape: of one input, without the batch: ``(features,)`` or ``(channels, height, width)``.
@@ -116,11 +116,10 @@ def build_network(
     """
     chosen: Family = registry.find("families", family)
     build: Callable[..., Layers] = registry.find("architectures", architecture)
-    if chosen.bounded and not (gamma is not None and math.isfinite(gamma) and gamma > 0):
-        raise ValueError(f"gamma takes a positive, finite number, got {gamma!r}")
+    bound = positive_scale(gamma, "gamma") if chosen.bounded else None
     if not all(n > 0 for n in (*input_shape, outputs)):
         raise ValueError(f"input_shape and outputs take positive numbers, got {tuple(input_shape)} and {outputs}")
-    scale = math.sqrt(gamma) if chosen.bounded and gamma is not None else 1.0
+    scale = 1.0 if bound is None else math.sqrt(bound)
     last: Callable[..., nn.Module] | None = LastLayerNormalization if last_layer_normalization else chosen.linear
     if last is None:
         last = Selection
@@ -128,7 +127,7 @@ def build_network(
     return Network(
         body,
         outputs=outputs,
-        gamma=float(gamma) if chosen.bounded and gamma is not None else None,
+        gamma=bound,
         normalization=None if normalization is None else InputNormalization(*normalization),
     )
 

@@ -18,11 +18,12 @@ def seeded_network(seed: int, **arguments: Any) -> Network:
         return build_network(**arguments)
 
 
-def save_run(folder: Path, network: Network, description: Mapping[str, Any]) -> None:
+def save_run(folder: str | Path, network: Network, description: Mapping[str, Any]) -> None:
     """Write a run's ``weights.pt`` (plain tensors) and ``run.json``.
 
     ``description["network"]`` holds the arguments of ``build_network``.
     """
+    folder = Path(folder)
     weights = {name: tensor.cpu() for name, tensor in network.state_dict().items()}
     with whole(folder / "weights.pt") as temporary:
         save_tensors(weights, temporary)

@@ -32,7 +32,7 @@ def train(
     augmentation: str = "none",
     seed: int,
     device: torch.device | str = "cpu",
-    checkpoint: Path | None = None,
+    checkpoint: str | Path | None = None,
     identity: Mapping[str, Any] | None = None,
     on_epoch: EpochHook | None = None,
 ) -> list[dict[str, float]]:
@@ -64,6 +64,7 @@ def train(
     Raises:
         ValueError: for a batch larger than the data, an unknown name, or a loss that becomes infinite or NaN.
     """
+    checkpoint = None if checkpoint is None else Path(checkpoint)
     if not 1 <= batch_size <= len(dataset.train_inputs):
         raise ValueError(f"batch_size takes 1 to the {len(dataset.train_inputs)} training samples, got {batch_size}")
     criterion = make_loss(loss)

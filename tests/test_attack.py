@@ -342,7 +342,7 @@ def test_an_interrupted_attack_goes_on_after_its_last_finished_batch(quick, task
     monkeypatch.setattr(attack, "_attack_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(task, state=state)
-    assert run(task, state=state) == expected
+    assert run(task, state=str(state)) == expected
     assert starts == [0, 4, 4, 8]
 
 
@@ -390,7 +390,7 @@ def test_images_outside_the_unit_box_are_refused(task, value):
         run(task)
 
 
-@pytest.mark.parametrize("eps", [[], [0.0], [0.1, -0.1], [float("nan")]])
+@pytest.mark.parametrize("eps", [0.1, [], [0.0], [0.1, -0.1], [float("nan")]])
 def test_radii_that_are_not_positive_are_refused(task, eps):
     with pytest.raises(ValueError, match="eps takes positive, finite radii"):
         run(task, eps=eps)
@@ -399,6 +399,36 @@ def test_radii_that_are_not_positive_are_refused(task, eps):
 def test_no_images_are_refused(task):
     with pytest.raises(ValueError, match="at least one image"):
         run(task, images=task["images"][:0], labels=task["labels"][:0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.zeros(9), r"int64 of shape \(9,\), got torch.float32"),
+        (torch.arange(8) % 3, r"int64 of shape \(9,\), got .*\(8,\)"),
+        (torch.arange(10) % 3, r"int64 of shape \(9,\), got .*\(10,\)"),
+        (torch.arange(9) % 4, "0 to 2, got 0 to 3"),
+    ],
+)
+def test_labels_that_are_no_classes_of_the_images_are_refused_before_any_attack(task, recorded, labels, message):
+    with pytest.raises(ValueError, match=message):
+        run(task, labels=labels)
+    assert not recorded
+
+
+def test_a_network_with_one_output_is_refused(task):
+    with pytest.raises(ValueError, match="at least two classes, got 1"):
+        run(task, network=Linear(1), labels=torch.zeros(9, dtype=torch.int64))
+
+
+def test_images_without_channels_are_refused(task):
+    with pytest.raises(ValueError, match=r"\(n, channels, h, w\).* got \(9, 6, 6\)"):
+        run(task, images=task["images"].squeeze(1))
+
+
+def test_an_empty_batch_is_refused(task):
+    with pytest.raises(ValueError, match="batch_size takes a positive whole number, got 0"):
+        run(task, batch_size=0)
 
 
 def test_images_that_the_square_attack_cannot_take_are_refused_by_name(quick):

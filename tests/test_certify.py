@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lbdn import build_network
-from lbdn.certify import certified_accuracy, certified_radius
+from lbdn.certify import certified_accuracy, certified_radius, check_labels
 from lbdn.layers import LastLayerNormalization
 from lbdn.networks import Network
 
@@ -78,6 +78,45 @@ def test_wrong_tied_and_infinite_logits_are_never_certified(logits, gamma):
 def test_a_bound_that_is_none_is_an_error(gamma):
     with pytest.raises(ValueError, match="positive, finite Lipschitz bounds, got"):
         radii(LOGITS, LABELS, gamma)
+
+
+@pytest.mark.parametrize("shape", [(1,), (5,), (5, 1), (1, 5), (4, 4), (1, 5, 5)])
+def test_a_bound_that_is_neither_a_number_nor_a_matrix_of_pairs_is_an_error(shape):
+    with pytest.raises(ValueError, match=r"a number or a matrix \(5, 5\), got shape ") as caught:
+        radii(LOGITS, LABELS, torch.ones(shape))
+    assert str(shape) in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(5,), (40, 5, 1)])
+def test_logits_of_another_shape_are_an_error(shape):
+    with pytest.raises(ValueError, match=r"logits take shape \(n, classes\), got") as caught:
+        certified_radius(torch.ones(shape), torch.tensor(LABELS), 1.0)
+    assert str(shape) in str(caught.value)
+
+
+WRONG_LABELS = {
+    "one class": (torch.zeros(3, dtype=torch.int64), 1, "at least two classes, got 1"),
+    "floats": (torch.zeros(3), 5, r"int64 of shape \(3,\), got torch.float32"),
+    "int32": (torch.zeros(3, dtype=torch.int32), 5, r"int64 of shape \(3,\), got torch.int32"),
+    "too few": (torch.tensor([0, 1]), 5, r"int64 of shape \(3,\), got torch.int64 of shape \(2,\)"),
+    "too many": (torch.tensor([0, 1, 2, 3]), 5, r"shape \(3,\), got torch.int64 of shape \(4,\)"),
+    "one-hot": (torch.eye(3, dtype=torch.int64), 3, r"shape \(3,\), got torch.int64 of shape \(3, 3\)"),
+    "too large": (torch.tensor([0, 5, 2]), 5, "0 to 4, got 0 to 5"),
+    "negative": (torch.tensor([0, -1, 2]), 5, "0 to 4, got -1 to 2"),
+}
+
+
+@pytest.mark.parametrize(("labels", "classes", "message"), WRONG_LABELS.values(), ids=WRONG_LABELS)
+def test_labels_that_are_no_classes_of_the_images_are_an_error(labels, classes, message):
+    with pytest.raises(ValueError, match=message):
+        check_labels(labels, 3, classes)
+    with pytest.raises(ValueError, match=message):
+        certified_radius(torch.rand(3, classes), labels, 1.0)
+
+
+def test_labels_may_be_every_class_and_none_at_all():
+    check_labels(torch.arange(5), 5, 5)
+    assert len(certified_radius(torch.empty(0, 5), torch.empty(0, dtype=torch.int64), 1.0)) == 0
 
 
 def test_a_positive_margin_between_outputs_of_equal_rows_bounds_no_radius():

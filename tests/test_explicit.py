@@ -175,6 +175,8 @@ def test_a_layer_that_uses_its_whole_bound_may_be_followed_by_nothing_or_by_what
 def test_what_proves_nothing_is_refused():
     with pytest.raises(ValueError, match="positive multipliers"):
         direct(explicit(build_network("mlp", "orthogonal", input_shape=(3,), outputs=2)))
+    with pytest.raises(ValueError, match=r"direct takes explicit\(network\).*got Network"):
+        direct(sandwich(3, 4, 2))
     form = explicit(sandwich(3, 4, 2))
     negative = Explicit(form.weights, form.biases, [-form.multipliers[0]], GAMMA, form.activation)
     with pytest.raises(ValueError, match="positive multipliers"):

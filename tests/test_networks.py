@@ -356,10 +356,10 @@ def test_zero_padding_and_selection_keep_distances_and_values(dim):
     assert torch.equal(Selection(5, 2, scale=3.0)(x), 3 * x[..., :2])
 
 
-@pytest.mark.parametrize("gamma", [0, -1, float("nan"), float("inf"), None])
+@pytest.mark.parametrize("gamma", [0, -1, float("nan"), float("inf"), "2", None])
 @families
 def test_a_gamma_that_is_not_positive_and_finite_is_a_value_error(gamma, family):
-    with pytest.raises(ValueError, match=f"gamma takes a positive, finite number, got {gamma}"):
+    with pytest.raises(ValueError, match=f"gamma takes a positive, finite number, got {gamma!r}"):
         build_network("toy", family, gamma=gamma, input_shape=(1,), outputs=1)
 
 

@@ -45,7 +45,7 @@ def test_a_loaded_run_computes_the_same_bits(tmp_path, arguments):
 
 def test_the_description_comes_back(tmp_path):
     description = {"network": POINTS, "seed": 3, "training": {"learning_rate": 0.1 + 0.2}}
-    save_run(tmp_path, seeded_network(3, **POINTS), description)
+    save_run(str(tmp_path), seeded_network(3, **POINTS), description)
     assert read_description(str(tmp_path)) == description
 
 

@@ -143,7 +143,9 @@ def test_an_interrupted_training_goes_on_and_ends_the_same_bit_by_bit(tmp_path, 
     with pytest.raises(Interruption):
         train_digits(small_network(), checkpoint=checkpoint, identity=IDENTITY, on_epoch=interrupt_after(epoch))
     network, seen = small_network(seed=9), []
-    history = train_digits(network, checkpoint=checkpoint, identity=IDENTITY, on_epoch=lambda row, _: seen.append(row))
+    history = train_digits(
+        network, checkpoint=str(checkpoint), identity=IDENTITY, on_epoch=lambda row, _: seen.append(row)
+    )
     assert torch.equal(weights(network), uninterrupted[0])
     assert history == seen == uninterrupted[1]
 

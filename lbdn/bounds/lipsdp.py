@@ -31,8 +31,12 @@ def lipsdp(form: Explicit) -> Explicit:
         form: a network, as ``explicit`` returns it; its own gamma and multipliers aren't used.
 
     Raises:
-        ValueError: for a network without hidden layers, or with a matrix of zeros.
+        ValueError: for another form, a network without hidden layers, or one with a matrix of zeros.
     """
+    if not isinstance(form, Explicit):
+        raise ValueError(
+            f"lipsdp takes explicit(network), which only fully connected networks have, got {type(form).__name__}"
+        )
     if len(form.weights) < 2:
         raise ValueError("lipsdp takes a network with at least one hidden layer; a matrix has its spectral norm")
     norms = [float(torch.linalg.matrix_norm(W, 2)) for W in form.weights]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from lbdn.layers import freeze
-from lbdn.layers.base import Layer
+from lbdn.layers.base import Layer, positive_size
 from lbdn.networks import Network
 
 Function = Callable[[Tensor], Tensor]
@@ -67,13 +67,14 @@ def empirical_lower_bound(
         seed: of the draws.
 
     Raises:
-        ValueError: if there are no inputs, or no pair has a finite ratio.
+        ValueError: if there are no inputs or no pairs, or no pair has a finite ratio.
 
     Source: gradient ascent over x and delta without a projection from Wang and Manchester (2023), section on training
     details, "PGD-like method"; halving the candidates from Jamieson and Talwalkar (2016).
     """
     if not len(inputs):
         raise ValueError("the search for a lower bound needs at least one input to start from")
+    positive_size(pairs=pairs)
     frozen, shortest = freeze(copy.deepcopy(network).double()), SHORTEST * radius
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randint(len(inputs), (pairs,), generator=generator)

@@ -21,7 +21,12 @@ def pair_bounds(network: Network) -> Tensor | None:
 
     Returns:
         float64, ``(outputs, outputs)``; None for unconstrained networks.
+
+    Raises:
+        ValueError: for a module of another kind.
     """
+    if not isinstance(network, Network):
+        raise ValueError(f"pair_bounds takes a network of build_network or load_run, got {type(network).__name__}")
     bounds, last = network.pair_gamma(), network.body[-1]
     last = last.layer if isinstance(last, Frozen) else last
     if bounds is None or network.pixel_gamma is None:

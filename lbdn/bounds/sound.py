@@ -22,7 +22,7 @@ from lbdn.bounds.enclosure import DOWNWARD, RECOMPUTED, UNIT, UPWARD, accumulate
 from lbdn.bounds.maps import Matrix
 from lbdn.bounds.rounding import Affine, Step
 from lbdn.bounds.stored import steps
-from lbdn.certify import certified_radius
+from lbdn.certify import certified_radius, check_labels
 from lbdn.inference import as_input
 from lbdn.networks import Network
 
@@ -43,6 +43,8 @@ class SoundNetwork:
     """
 
     def __init__(self, network: Network, example: Tensor) -> None:
+        if not isinstance(network, Network):
+            raise ValueError(f"SoundNetwork takes a network of build_network or load_run, got {type(network).__name__}")
         _refuse_other_arithmetic(example)
         self.dtype = example.dtype
         self.steps = steps(network, example)
@@ -59,7 +61,11 @@ class SoundNetwork:
 
         Returns:
             float64, ``(n,)``, in pixel units; zero where nothing is certified.
+
+        Raises:
+            ValueError: for labels that don't fit.
         """
+        check_labels(labels, len(inputs), len(self.pairs))
         batches = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
         return torch.cat([self._radius(as_input(x).to(self.dtype).double(), y) for x, y in batches])
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -109,14 +110,18 @@ def odd_kernel(kernel_size: int) -> None:
         raise ValueError(f"kernel_size takes an odd number, so that padding keeps the image size, got {kernel_size}")
 
 
-def positive_scale(scale: float) -> float:
-    """Return a layer's scale.
+def positive_scale(scale: Any, name: str = "scale") -> float:
+    """Return a layer's scale, or a bound of another name.
 
     Raises:
         ValueError: if it isn't a positive, finite number.
     """
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale takes a positive, finite number, got {scale!r}")
+    try:
+        valid = math.isfinite(scale) and scale > 0
+    except TypeError:  # not a number
+        valid = False
+    if not valid:
+        raise ValueError(f"{name} takes a positive, finite number, got {scale!r}")
     return float(scale)
 
 

@@ -8,6 +8,7 @@ from lbdn.layers.base import (
     ConvLayer,
     Family,
     Layer,
+    odd_kernel,
     positive_scale,
     positive_size,
     uniform,
@@ -66,14 +67,14 @@ class PlainConv(ConvLayer):
     Args:
         in_channels: of the images.
         out_channels: of the result.
-        kernel_size: of the square kernel.
+        kernel_size: of the square kernel, odd.
         stride: of the convolution.
         bias: whether there is a bias.
         scale: which multiplies the input.
         activation: element by element. None: ReLU.
 
     Raises:
-        ValueError: for sizes or a scale that aren't positive, and for images with other channels.
+        ValueError: for arguments out of these ranges and for images with other channels.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class PlainConv(ConvLayer):
     ) -> None:
         super().__init__()
         positive_size(in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size, stride=stride)
+        odd_kernel(kernel_size)
         self.inputs, self.outputs, self.stride = in_channels, out_channels, stride
         self.scale = positive_scale(scale)
         self.activation = nn.ReLU() if activation is None else activation

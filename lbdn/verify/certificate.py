@@ -34,7 +34,7 @@ class RejectedError(Exception):
     """The first thing about a certificate that doesn't hold."""
 
 
-def check(run: Path) -> Iterator[str]:
+def check(run: str | Path) -> Iterator[str]:
     """Yield what has been checked, step by step, of the certificate in a run's folder.
 
     Raises:
@@ -42,6 +42,7 @@ def check(run: Path) -> Iterator[str]:
         NotCoveredError: for a network of layers about which nothing is proved here.
         FileNotFoundError: if there is no certificate, or no weights.
     """
+    run = Path(run)
     certificate = read_certificate(run / "certificate.json")
     weights = run / "weights.pt"
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 
+from lbdn import build_network
 from lbdn.bounds import empirical_lower_bound, lipsdp, spectral_product
 from lbdn.explicit import Explicit, direct, explicit
 from lbdn.layers import PlainFc, PlainLin
@@ -93,6 +94,14 @@ def test_networks_that_need_no_program_are_refused():
         lipsdp(replace(form, weights=form.weights[:1]))
     with pytest.raises(ValueError, match="aren't zero"):
         lipsdp(replace(form, weights=[0 * form.weights[0], form.weights[1]]))
+
+
+def test_what_is_no_explicit_form_is_refused_by_name():
+    network = plain(3, 4, 2)
+    with pytest.raises(ValueError, match=r"lipsdp takes explicit\(network\).*got Network"):
+        lipsdp(network)
+    with pytest.raises(ValueError, match="only fully connected networks have, got NoneType"):
+        lipsdp(explicit(build_network("mlp", "sll", input_shape=(3,), outputs=2)))
 
 
 def test_it_goes_where_an_interior_point_method_does_not():

@@ -231,6 +231,12 @@ def test_no_inputs_are_an_error():
         empirical_lower_bound(nn.Linear(3, 2), torch.empty(0, 3), **QUICK)
 
 
+@pytest.mark.parametrize("pairs", [0, -1])
+def test_no_pairs_are_an_error(pairs):
+    with pytest.raises(ValueError, match=f"pairs takes a positive whole number, got {pairs}"):
+        empirical_lower_bound(nn.Linear(3, 2), torch.randn(5, 3), pairs=pairs)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_layers_lower_bound_is_at_most_its_scale(family):
     network = build_network("mlp", family, gamma=4.0, input_shape=(6,), outputs=4)

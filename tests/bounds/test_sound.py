@@ -177,6 +177,23 @@ def test_pairs_of_other_networks_are_root_two_times_the_bound():
     assert (pair_bounds(frozen) < frozen.pair_gamma()).any()
 
 
+def test_modules_of_another_kind_are_refused_by_name():
+    linear, x = torch.nn.Linear(4, 3), torch.rand(1, 4)
+    for function in (pair_bounds, lambda module: SoundNetwork(module, x)):
+        with pytest.raises(ValueError, match="takes a network of build_network or load_run, got Linear"):
+            function(linear)
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(9, dtype=torch.int64), torch.zeros(10), torch.arange(10) - 5])
+def test_labels_that_are_no_classes_of_the_images_are_refused(labels):
+    net = network("mlp", "sandwich")
+    x, right = images(net, SHAPES["mlp"], 10)
+    sound = SoundNetwork(net, x[:1])
+    with pytest.raises(ValueError, match="labels take"):
+        sound.radius(x, labels, batch_size=5)
+    assert len(sound.radius(x, right, batch_size=5)) == 10
+
+
 def test_wrong_predictions_and_inputs_that_are_not_finite_have_no_radius():
     net = network("mlp", "sandwich")
     x, labels = images(net, SHAPES["mlp"], 4)

@@ -22,6 +22,7 @@ from lbdn.layers import (
     OrthogonalConv,
     OrthogonalFc,
     OrthogonalLin,
+    PlainConv,
     SandwichConv,
     SandwichFc,
     SandwichLin,
@@ -327,9 +328,9 @@ def test_odd_images_are_value_errors_at_stride_2(layer, size):
 
 
 @each(ONE_EACH)
-@pytest.mark.parametrize("scale", [0, -1, float("nan"), float("inf")])
+@pytest.mark.parametrize("scale", [0, -1, float("nan"), float("inf"), "1", None])
 def test_a_scale_that_is_not_positive_and_finite_is_a_value_error(build, shape, scale):
-    with pytest.raises(ValueError, match=f"scale takes .*got {scale}"):
+    with pytest.raises(ValueError, match=f"scale takes .*got {scale!r}"):
         build(scale=scale)
 
 
@@ -340,7 +341,7 @@ def test_layer_sizes_that_are_not_positive_whole_numbers_are_value_errors(layer,
         layer(*sizes)
 
 
-@pytest.mark.parametrize("layer", [AolConv, SllConv, CplConv])
+@pytest.mark.parametrize("layer", [PlainConv, AolConv, SllConv, CplConv])
 def test_an_even_kernel_of_a_zero_padded_convolution_is_a_value_error(layer):
     with pytest.raises(ValueError, match=r"odd number.*got 4"):
         layer(2, 2, 4)

@@ -99,7 +99,7 @@ def test_what_the_library_writes_holds(tmp_path, family, architecture, shape, ca
 def test_a_network_in_float64_is_certified_as_such(tmp_path):
     network = Network([SandwichFc(5, 4), SandwichLin(4, 3)], outputs=3, gamma=1.0).double()
     save_run(tmp_path, network, {})
-    write_certificate(tmp_path, network, SoundNetwork(network, torch.zeros(1, 5, dtype=torch.float64)))
+    write_certificate(str(tmp_path), network, SoundNetwork(network, torch.zeros(1, 5, dtype=torch.float64)))
     assert contents(tmp_path)["precision"] == "float64"
     assert main([str(tmp_path)]) == 0
     assert contents(tmp_path)["gamma_rounded"] < 1 + 1e-7
@@ -223,7 +223,7 @@ def test_networks_of_other_layers_are_not_covered(tmp_path, capsys):
         list(check(folder))
     assert main([str(folder)]) == 3
     assert capsys.readouterr().out.splitlines()[-1] == "not covered: layers of type MyLin"
-    write_no_certificate(folder, "a network without a Lipschitz bound")
+    write_no_certificate(str(folder), "a network without a Lipschitz bound")
     assert main([str(folder)]) == 3
 
 
@@ -248,7 +248,7 @@ def test_the_checker_is_a_command_that_needs_numpy_and_nothing_else(tmp_path):
     save_run(tmp_path, network, {})
     write_certificate(tmp_path, network, SoundNetwork(network, torch.zeros(1, 784)))
     start = time.process_time()  # of the processor alone: other work on the machine is none of the checker's
-    assert len(list(check(tmp_path))) == 4
+    assert len(list(check(str(tmp_path)))) == 4
     assert time.process_time() - start < 0.1
     script = (
         "import sys\nfrom lbdn.verify.__main__ import main\nstatus = main(sys.argv[1:])\n"
