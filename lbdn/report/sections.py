@@ -142,11 +142,13 @@ def classification_section(
             "AutoAttack (markers). The truth lies between the two.",
         )
     if certified_eps and any(result.certified(0, "radius_sound") is not None for result in bounded):
+        normalized = any(result.description["network"].get("last_layer_normalization") for result in bounded)
+        by_gamma = "γ times the distance of two rows" if normalized else "√2 γ for every pair of classes"
         shown["certificates"] = (
             tables.certificates_table(results, certified_eps),
-            "Certified accuracy in percent on all test images: by √2 γ for every pair of classes, by the bound of each "
-            "pair's difference of logits, and by that in floating point, where the rounding of weights and of the "
-            "forward pass counts, too, in any order of summation.",
+            f"Certified accuracy in percent on all test images: by {by_gamma}, by the bound of each pair's difference of "
+            "logits, and by that in floating point, where the rounding of weights and of the forward pass counts, too, "
+            "in any order of summation.",
         )
     if not several_gammas and (several_sizes or other_sizes):
         drawn["accuracy-by-size"] = (
