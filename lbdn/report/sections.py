@@ -146,9 +146,9 @@ def classification_section(
         by_gamma = "γ times the distance of two rows" if normalized else "√2 γ for every pair of classes"
         shown["certificates"] = (
             tables.certificates_table(results, certified_eps),
-            f"Certified accuracy in percent on all test images: by {by_gamma}, by the bound of each pair's difference of "
-            "logits, and by that in floating point, where the rounding of weights and of the forward pass counts, too, "
-            "in any order of summation.",
+            f"Certified accuracy in percent on all test images: by {by_gamma}, by the bound of each pair's difference "
+            "of logits, and by that in floating point, where the rounding of weights and of the forward pass counts, "
+            "too, in any order of summation.",
         )
     if not several_gammas and (several_sizes or other_sizes):
         drawn["accuracy-by-size"] = (
