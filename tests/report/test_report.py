@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
@@ -11,6 +12,12 @@ from lbdn.report.results import Cell, Grid, Result, budget, load_results, publis
 from lbdn.report.sections import classification_section, make_section, write_section
 
 EPS = 72 / 255
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    plt.close("all")
 
 
 def result(
