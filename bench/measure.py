@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lbdn.memory import M_MMAP_MAX, keep_freed_memory
+
 Work = Callable[[], object]
 
 
@@ -88,13 +90,17 @@ def peak_memory(work: Work, device: torch.device) -> int | None:
         work()
         return torch.cuda.max_memory_allocated(device) - before
     try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # else freed memory that the process keeps would hide growth
+        libc = ctypes.CDLL("libc.so.6")
+        libc.malloc_trim(0)  # else freed memory that the process keeps would hide growth
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return None
+    libc.mallopt(M_MMAP_MAX, 2**16)  # glibc's own choice: pages of large tensors count as long as these live
     before = _status("VmRSS")
     work()
-    return _status("VmHWM") - before
+    peak = _status("VmHWM") - before
+    keep_freed_memory()
+    return peak
 
 
 def _synchronize(device: torch.device) -> None:
