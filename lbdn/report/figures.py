@@ -118,7 +118,7 @@ def accuracy_by_radius(results: Sequence[Result]) -> Figure:
             if runs[0].certified(0) is not None:
                 certified = [percent([run.certified(eps) for run in runs]) for eps in radii]
                 axis.plot(radii, certified, linewidth=1.5, **line(family))
-        axis.set(xlim=(-0.01, longest), ylim=(0, 101))
+        axis.set(xlim=(-0.01, longest), ylim=(0, None))
     figure.supxlabel("l2 radius of the perturbation, pixels in [0, 1]", size=9)
     figure.supylabel("accuracy (%): certified (line), attacked (marker)", size=9)
     legend(figure, family_handles(results, lambda family: {**mark(family), **line(family)}))

@@ -133,7 +133,8 @@ def classification_section(
         drawn["accuracy-by-lipschitz"] = (
             figures.accuracy_by_lipschitz(results),
             "Accuracy of the attacked images against the empirical Lipschitz bound, from pixels. Markers are families; "
-            "colours and fillings are bounds γ, vertical lines what they guarantee from pixels.",
+            + ("colours and fillings are bounds γ, vertical lines" if several_gammas else "the vertical line is")
+            + " what γ guarantees from pixels.",
         )
     if attacked and results[0].certify is not None and len(panels(results)) <= PANELS:
         drawn["accuracy-by-radius"] = (

@@ -12,7 +12,7 @@ from bench import search
 from bench.__main__ import main
 from bench.layers import measure_layers, training_step
 from bench.measure import alternate, peak_memory
-from bench.scale import exponents, measure_scale, stack
+from bench.scale import FIRST, OUTPUTS, exponents, measure_scale, stack
 from bench.search import count_passes, measure_attack, measure_search, paper_search
 from bench.shares import KINDS, shares
 from bench.tables import SECTIONS, markdown
@@ -85,8 +85,8 @@ def test_layers_have_a_row_a_family_with_the_baseline_first_and_of_ratio_one():
 
 @pytest.mark.parametrize("family", registry.names("families"))
 def test_a_stack_takes_its_size_and_keeps_its_bound(family):
-    network = stack(registry.find("families", family), width=16, image=6, depth=2)
-    assert network(torch.rand(2, 3, 6, 6)).shape == (2, 10)
+    network = stack(registry.find("families", family), width=FIRST["width"], image=6, depth=2)
+    assert network(torch.rand(2, 3, 6, 6)).shape == (2, OUTPUTS)
     assert (network.gamma is None) == (family == "plain")
     if network.gamma is not None:
         x, y = torch.rand(2, 8, 3, 6, 6)
