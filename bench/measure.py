@@ -97,10 +97,11 @@ def peak_memory(work: Work, device: torch.device) -> int | None:
         return None
     libc.mallopt(M_MMAP_MAX, 2**16)  # glibc's own choice: pages of large tensors count as long as these live
     before = _status("VmRSS")
-    work()
-    peak = _status("VmHWM") - before
-    keep_freed_memory()
-    return peak
+    try:
+        work()
+        return _status("VmHWM") - before
+    finally:
+        keep_freed_memory()
 
 
 def _synchronize(device: torch.device) -> None:

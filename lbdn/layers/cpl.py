@@ -59,7 +59,7 @@ class CplFc(ResidualFc):
         self.bias = uniform(inner_features, fan_in=features) if bias else None
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
-        r"""Return :math:`V = W / m`, m the largest entry of W, and :math:`2 m / \beta^2`; their product is in range."""
+        r"""Return :math:`V = W^T / m`, :math:`m = \max|W|`, and :math:`2 m / \beta^2`; their product is in range."""
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
         return scaled, _step(norm_bound(scaled), size_of_weight)
@@ -104,7 +104,7 @@ class CplConv(ResidualConv):
         self.bias = uniform(inner_channels, fan_in=fan_in) if bias else None
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
-        r"""Return :math:`V = W / m`, m the largest entry of W, and :math:`2 m / \beta^2`; their product is in range."""
+        r"""Return :math:`V = W^T / m`, :math:`m = \max|W|`, and :math:`2 m / \beta^2`; their product is in range."""
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
         height, width = (pixels + self.weight.shape[-1] // 2 for pixels in size)

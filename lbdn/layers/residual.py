@@ -1,6 +1,6 @@
 r"""Residual layers :math:`x - W D\, \sigma(W^T x + b)`: the same for all families that choose the diagonal D.
 
-Their operators are :math:`V = W^T / m` and :math:`m D`, a number or a vector, m the largest entry of W.
+Their operators are :math:`V = W^T / m` and :math:`m D`, a number or a vector, :math:`m = \max|W|`.
 """
 
 import torch

@@ -58,7 +58,7 @@ class SllFc(ResidualFc):
         self.bias = uniform(inner_features, fan_in=features) if bias else None
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
-        """Return :math:`V = W / m`, m the largest entry of W, and :math:`2 T^{-1} m`; their product is in range."""
+        r"""Return :math:`V = W^T / m`, :math:`m = \max|W|`, and :math:`2 T^{-1} m`; their product is in range."""
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
         q = exponential(self.log_q)
@@ -105,7 +105,7 @@ class SllConv(ResidualConv):
         self.bias = uniform(inner_channels, fan_in=fan_in) if bias else None
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
-        """Return :math:`V = W / m`, m the largest entry of W, and :math:`2 T^{-1} m`; their product is in range."""
+        r"""Return :math:`V = W^T / m`, :math:`m = \max|W|`, and :math:`2 T^{-1} m`; their product is in range."""
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
         correlations = nn.functional.conv2d(scaled, scaled, padding=self.weight.shape[-1] - 1)
