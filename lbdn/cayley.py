@@ -7,6 +7,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+FEW = 10  # times as many inputs as rows: there cayley_for's factors save 5 to 25% of a training step, at 3 times nothing
+
 
 def cayley(stacked: Tensor) -> tuple[Tensor, Tensor]:
     r"""Return :math:`(A^*, B^*)` with :math:`A A^* + B B^* = I`, for every ``stacked`` :math:`= [X; Y]`.
@@ -38,28 +40,76 @@ def cayley(stacked: Tensor) -> tuple[Tensor, Tensor]:
     return _Cayley.apply(stacked)
 
 
+def cayley_for(x: Tensor, stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Return :math:`x', A^*, B'` with :math:`x' B' = x B^*`, for a layer that takes no more than this product.
+
+    :math:`B^* = Y B'` with :math:`B' = -2 (I + Z)^{-1}`. Where x has few rows, :math:`(x Y) B'` costs less than
+    :math:`x (Y B')`, half of all in training a layer of many inputs. In another precision than that of x, which stands
+    for a large ``stacked``, the factors would lose digits; there, and for many rows, :math:`x' = x, B' = B^*`.
+
+    Args:
+        x: ``(..., p)``.
+        stacked: ``(q + p, q)``.
+
+    Returns:
+        ``(..., q)`` or ``(..., p)``, ``(q, q)``, and ``(q, q)`` or ``(p, q)``.
+    """
+    q = stacked.shape[-1]
+    if x.dtype != stacked.dtype or FEW * x.numel() > x.shape[-1] ** 2:
+        return x, *cayley(stacked)
+    inverse = _CayleyInverse.apply(stacked)
+    return x @ stacked[q:], 2 * inverse - _identity(inverse), -2 * inverse
+
+
 class _Cayley(Function):
     """Its backward pass takes three products with Y, where automatic differentiation takes five."""
 
     @staticmethod
     def forward(ctx: Any, stacked: Tensor) -> tuple[Tensor, Tensor]:
-        q = stacked.shape[-1]
-        X, Y = stacked[..., :q, :], stacked[..., q:, :]
-        identity = torch.eye(q, dtype=stacked.dtype, device=stacked.device)
-        # inv_ex: unlike inv, it doesn't wait for the device to look for a singular matrix, which I + Z never is.
-        inverse = torch.linalg.inv_ex(identity + X - X.mH + _adjoint(Y) @ Y).inverse
+        Y, inverse = _inverse(stacked)
         ctx.save_for_backward(Y, inverse)
-        return 2 * inverse - identity, -2 * (Y @ inverse)
+        return 2 * inverse - _identity(inverse), -2 * (Y @ inverse)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, A_gradient: Tensor, B_gradient: Tensor) -> Tensor:
         Y, inverse = ctx.saved_tensors
-        inverse_gradient = A_gradient - _adjoint(Y) @ B_gradient  # halved, like the next
-        Z_gradient = -2 * (_adjoint(inverse) @ inverse_gradient @ _adjoint(inverse))
-        X_gradient = Z_gradient - Z_gradient.mH
-        Y_gradient = Y @ (Z_gradient + Z_gradient.mH) - 2 * (B_gradient @ _adjoint(inverse))
-        return torch.cat([X_gradient, Y_gradient], dim=-2)
+        half = A_gradient - _adjoint(Y) @ B_gradient
+        X_gradient, Y_gradient = _stacked_gradient(Y, inverse, 2 * half)
+        return torch.cat([X_gradient, Y_gradient - 2 * (B_gradient @ _adjoint(inverse))], dim=-2)
+
+
+class _CayleyInverse(Function):
+    """Its backward pass takes one product with Y, where automatic differentiation takes two."""
+
+    @staticmethod
+    def forward(ctx: Any, stacked: Tensor) -> Tensor:
+        Y, inverse = _inverse(stacked)
+        ctx.save_for_backward(Y, inverse)
+        return inverse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return torch.cat(_stacked_gradient(*ctx.saved_tensors, gradient), dim=-2)
+
+
+def _inverse(stacked: Tensor) -> tuple[Tensor, Tensor]:
+    """Return :math:`Y` and :math:`(I + Z)^{-1}`."""
+    q = stacked.shape[-1]
+    X, Y = stacked[..., :q, :], stacked[..., q:, :]
+    # inv_ex: unlike inv, it doesn't wait for the device to look for a singular matrix, which I + Z never is.
+    return Y, torch.linalg.inv_ex(_identity(X) + X - X.mH + _adjoint(Y) @ Y).inverse
+
+
+def _stacked_gradient(Y: Tensor, inverse: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients by X and Y from the one by :math:`(I + Z)^{-1}`."""
+    Z_gradient = -(_adjoint(inverse) @ gradient @ _adjoint(inverse))
+    return Z_gradient - Z_gradient.mH, Y @ (Z_gradient + Z_gradient.mH)
+
+
+def _identity(square: Tensor) -> Tensor:
+    return torch.eye(square.shape[-1], dtype=square.dtype, device=square.device)
 
 
 def _adjoint(matrices: Tensor) -> Tensor:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from lbdn.cayley import cayley, inverse_cayley
+from lbdn.cayley import cayley, cayley_for, inverse_cayley
 from tests.oracles import dense_cayley, tolerance
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -80,3 +80,22 @@ def test_gradients_of_cayley_equal_automatic_ones(shape, dtype):
     torch.testing.assert_close(
         *(torch.autograd.grad(blocks, stacked, weights) for blocks in (cayley(stacked), expected)), rtol=0, atol=1e-9
     )
+
+
+@pytest.mark.parametrize(("rows", "few"), [((), True), ((2,), True), ((2, 2), True), ((5,), False)])
+def test_cayley_for_gives_the_product_and_its_gradients(rows, few):
+    x = torch.randn(*rows, 40, dtype=torch.float64, requires_grad=True)
+    stacked = torch.randn(43, 3, dtype=torch.float64, requires_grad=True)
+    reduced, A_star, factor = cayley_for(x, stacked)
+    assert factor.shape == ((3, 3) if few else (40, 3))
+    actual = A_star, reduced @ factor
+    expected = cayley(stacked)[0], x @ cayley(stacked)[1]
+    torch.testing.assert_close(actual, expected)
+    weights = [torch.randn_like(block) for block in expected]
+    torch.testing.assert_close(*(torch.autograd.grad(blocks, (x, stacked), weights) for blocks in (actual, expected)))
+
+
+def test_cayley_for_keeps_the_digits_of_large_parameters():
+    x, stacked = torch.randn(2, 40), 1e3 * torch.randn(42, 2, dtype=torch.float64)
+    reduced, _, B_star = cayley_for(x, stacked)
+    torch.testing.assert_close(reduced @ B_star.float(), (x.double() @ cayley(stacked)[1]).float())

@@ -7,7 +7,7 @@ Wang and Manchester (2023).
 import torch
 from torch import Tensor, nn
 
-from lbdn.cayley import cayley
+from lbdn.cayley import cayley, cayley_for
 from lbdn.circular import convolve, real_form
 from lbdn.layers.base import (
     Activated,
@@ -51,7 +51,19 @@ class OrthogonalLin(Layer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`."""
-        return (as_precise_as(self.gain, self.scale * _orthogonal(weight_normalized(self.weight, self.gain))),)
+        return (self._operator(_orthogonal(weight_normalized(self.weight, self.gain))),)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the output of the layer; for few samples of many inputs without forming the operator."""
+        if self.inputs <= self.outputs:
+            return super().forward(x)
+        self.image_size(x)
+        first, others = x.split([self.outputs, self.inputs - self.outputs], dim=-1)
+        others, A_star, B_star = cayley_for(others, weight_normalized(self.weight, self.gain).mT)
+        return self.transform(torch.cat([first, others], dim=-1), self._operator(torch.cat([A_star, B_star]).mT))
+
+    def _operator(self, matrix: Tensor) -> Tensor:
+        return as_precise_as(self.gain, self.scale * matrix)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""

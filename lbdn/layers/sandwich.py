@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from lbdn.cayley import cayley
+from lbdn.cayley import cayley, cayley_for
 from lbdn.circular import convolve, real_form
 from lbdn.layers.base import (
     Activation,
@@ -68,7 +68,13 @@ class SandwichFc(Layer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         r"""Return :math:`s\sqrt2\, \Psi^{-1} B` and :math:`\sqrt2 A^T \Psi`."""
-        return _sandwich(weight_normalized(self.stacked, self.gain), self.log_psi, self.scale)
+        return _sandwich(*cayley(weight_normalized(self.stacked, self.gain)), self.log_psi, self.scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the output of the layer; for few samples without forming the operators."""
+        self.image_size(x)
+        x, *blocks = cayley_for(x, weight_normalized(self.stacked, self.gain))
+        return self.transform(x, *_sandwich(*blocks, self.log_psi, self.scale))
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
@@ -107,7 +113,16 @@ class SandwichLin(Layer):
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s B`."""
         _, B_star = cayley(weight_normalized(self.stacked, self.gain))
-        return (as_precise_as(self.gain, self.scale * B_star.mT),)
+        return (self._operator(B_star),)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the output of the layer; for few samples without forming the operator."""
+        self.image_size(x)
+        x, _, B_star = cayley_for(x, weight_normalized(self.stacked, self.gain))
+        return self.transform(x, self._operator(B_star))
+
+    def _operator(self, B_star: Tensor) -> Tensor:
+        return as_precise_as(self.gain, self.scale * B_star.mT)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
@@ -156,7 +171,7 @@ class SandwichConv(CircularConv):
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         r"""Return :math:`s\sqrt2\, \Psi^{-1} \tilde B` and :math:`\sqrt2 \tilde A^* \Psi`, at each frequency."""
         kernel = weight_normalized(self.stacked, self.gain)
-        inner, outer = _sandwich(self.matrices(kernel, *size), self.log_psi, self.scale)
+        inner, outer = _sandwich(*cayley(self.matrices(kernel, *size)), self.log_psi, self.scale)
         return real_form(inner), real_form(outer)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
@@ -168,8 +183,7 @@ class SandwichConv(CircularConv):
         return convolve(self.activation(hidden), outer)
 
 
-def _sandwich(stacked: Tensor, log_psi: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    A_star, B_star = cayley(stacked)
+def _sandwich(A_star: Tensor, B_star: Tensor, log_psi: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     psi = exponential(log_psi)
     inner = math.sqrt(2) * scale * B_star.mH / psi[:, None]
     outer = math.sqrt(2) * A_star * psi

@@ -11,8 +11,10 @@ from lbdn.layers import (
     LastLayerNormalization,
     OrthogonalConv,
     OrthogonalFc,
+    OrthogonalLin,
     SandwichConv,
     SandwichFc,
+    SandwichLin,
     SllConv,
     SllFc,
     freeze,
@@ -145,3 +147,15 @@ def test_layers_deep_inside_a_module_are_frozen():
 def test_frozen_layers_reject_what_the_layer_rejects(family):
     with pytest.raises(ValueError, match=r"\(\.\.\., 3\).*got \(2, 5\)"):
         freeze(family(3, 4))(torch.zeros(2, 5))
+
+
+@pytest.mark.parametrize("layer", [SandwichFc, SandwichLin, OrthogonalFc, OrthogonalLin])
+@pytest.mark.parametrize("samples", [(), (2,), (2, 2), (30,)], ids=str)
+def test_few_samples_of_many_inputs_give_what_the_operators_give(layer, samples):
+    layer = perturb(layer(50, 3, scale=0.7).double(), spread=0.3)
+    x = torch.randn(*samples, 50, dtype=torch.float64, requires_grad=True)
+    leaves = [x, *layer.parameters()]
+    actual, expected = layer(x), layer.transform(x, *layer.operators())
+    torch.testing.assert_close(actual, expected)
+    weight = torch.randn_like(expected)
+    torch.testing.assert_close(*(torch.autograd.grad(y, leaves, weight) for y in (actual, expected)))
