@@ -12,8 +12,9 @@ from torch import nn
 from bench.layers import random_batch, training_step
 from bench.measure import peak_memory, seconds
 from lbdn import registry
+from lbdn.architectures import Selection, ZeroPadding
 from lbdn.layers import Family
-from lbdn.networks import Network, Selection, ZeroPadding, build_network
+from lbdn.networks import Network, build_network
 
 START = {"width": 16, "image": 16, "batch": 16, "depth": 2}
 FIRST = {"width": 8, "image": 8, "batch": 8, "depth": 1}

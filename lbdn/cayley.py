@@ -7,7 +7,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-FEW = 10  # times as many inputs as rows: there cayley_for's factors save 5 to 25% of a training step, at 3 times nothing
+FEW = (
+    10  # times as many inputs as rows: there cayley_for's factors save 5 to 25% of a training step, at 3 times nothing
+)
 
 
 def cayley(stacked: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lbdn.architectures import Selection, ZeroPadding
 from lbdn.circular import convolve
 from lbdn.files import whole
 from lbdn.layers import (
@@ -31,7 +32,7 @@ from lbdn.layers.base import Layer
 from lbdn.layers.constrained import ConstrainedConv, ConstrainedLin
 from lbdn.layers.frozen import Frozen
 from lbdn.layers.residual import ResidualConv, ResidualFc
-from lbdn.networks import Network, Selection, ZeroPadding
+from lbdn.networks import Network
 
 MAX_PIXELS = 256  # a circular convolution's kernel has a tap a pixel: above, it takes far longer than its transform
 

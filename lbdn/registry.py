@@ -6,7 +6,7 @@ A package adds its own in its ``pyproject.toml``; the name can then be used in `
     mine = "my_package.layers:FAMILY"
 
 The groups are ``lbdn.families`` (a ``lbdn.layers.Family``), ``lbdn.architectures`` (a function like those of
-``lbdn.networks``) and ``lbdn.sources`` (a function like those of ``lbdn.data.sources``).
+``lbdn.architectures``) and ``lbdn.sources`` (a function like those of ``lbdn.data.sources``).
 """
 
 import functools
@@ -32,10 +32,10 @@ BUILT_IN = {
         "cpl": "lbdn.layers.cpl:FAMILY",
     },
     "architectures": {
-        "toy": "lbdn.networks:toy",
-        "mlp": "lbdn.networks:mlp",
-        "kwlarge": "lbdn.networks:kwlarge",
-        "deep": "lbdn.networks:deep",
+        "toy": "lbdn.architectures:toy",
+        "mlp": "lbdn.architectures:mlp",
+        "kwlarge": "lbdn.architectures:kwlarge",
+        "deep": "lbdn.architectures:deep",
     },
     "sources": {
         "square-wave": "lbdn.data.sources:square_wave",

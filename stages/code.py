@@ -14,6 +14,7 @@ from stages.common import errors_in_one_line
 ROOT = Path(lbdn.__file__).parents[1]
 # What the networks of all families run on.
 NETWORKS = (
+    "lbdn/architectures.py",
     "lbdn/cayley.py",
     "lbdn/circular.py",
     "lbdn/gram.py",

@@ -12,6 +12,7 @@ from functools import singledispatch
 import torch
 from torch import Tensor, nn
 
+from lbdn.architectures import Selection, ZeroPadding
 from lbdn.bounds.enclosure import (
     RECOMPUTED,
     UNIT,
@@ -46,7 +47,7 @@ from lbdn.layers.base import Layer, exponential, largest
 from lbdn.layers.constrained import ConstrainedConv, ConstrainedLin
 from lbdn.layers.convolution import CircularConv
 from lbdn.layers.frozen import Frozen
-from lbdn.networks import Network, Selection, ZeroPadding
+from lbdn.networks import Network
 
 
 @torch.no_grad()

@@ -180,7 +180,7 @@ def initial_gain(direction: Tensor) -> nn.Parameter:
 
 @dataclass(frozen=True)
 class Family:
-    """A way to build layers, and how it realises the architectures of ``lbdn.networks``.
+    """A way to build layers, and how it realises the architectures of ``lbdn.architectures``.
 
     Attributes:
         fc: ``fc(in_features, out_features, scale=...)``, with activation.

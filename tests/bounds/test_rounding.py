@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from lbdn.architectures import Selection, ZeroPadding
 from lbdn.bounds.maps import Matrix, Spectral
 from lbdn.bounds.rounding import Affine
 from lbdn.bounds.stored import sandwich_excess, steps, zero_padded_norm
@@ -33,7 +34,7 @@ from lbdn.layers.bcop import BcopConv, BcopLin
 from lbdn.layers.cpl import CplConv, CplFc
 from lbdn.layers.lot import LotConv
 from lbdn.layers.soc import SocConv, SocFc
-from lbdn.networks import Network, Selection, ZeroPadding
+from lbdn.networks import Network
 from tests.oracles import circular_convolution, dense_operator, jacobian_norm, perturb, spectral_norm
 
 IMAGES, VECTORS = (3, 8, 8), (24,)

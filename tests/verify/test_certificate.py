@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from lbdn.architectures import Selection
 from lbdn.bounds import SoundNetwork, with_slack
 from lbdn.certificate import write_certificate, write_no_certificate
 from lbdn.explicit import explicit
@@ -25,7 +26,7 @@ from lbdn.layers import (
     SandwichFc,
     SandwichLin,
 )
-from lbdn.networks import Network, Selection
+from lbdn.networks import Network
 from lbdn.runs import save_run, save_tensors, weights_digest
 from lbdn.verify.__main__ import main
 from lbdn.verify.certificate import RejectedError, check, seal
