@@ -22,7 +22,7 @@ BACKWARD = "autograd::engine::evaluate_function"
 def shares(network: nn.Module, step: Callable[[], object], device: torch.device) -> dict[str, float]:
     """Return the fraction of a step's time that each of ``KINDS`` takes, forwards and backwards; they add up to one.
 
-    The parameterisation is ``Layer.operators``; transforms are those of ``lbdn.circular`` and all FFTs; products are
+    The parameterisation is ``Layer.applied``; transforms are those of ``lbdn.circular`` and all FFTs; products are
     those of matrices and convolutions outside of both. A backward operation belongs to what its forward one does.
     """
     step()
@@ -74,7 +74,7 @@ def _named(network: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for module in network.modules():
             if isinstance(module, Layer):
-                stack.enter_context(patch.object(module, "operators", _under("parameterisation", module.operators)))
+                stack.enter_context(patch.object(module, "applied", _under("parameterisation", module.applied)))
         for name in TRANSFORMS:
             stack.enter_context(patch.object(circular, name, _under("transforms", getattr(circular, name))))
         yield

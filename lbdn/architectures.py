@@ -53,11 +53,11 @@ def toy(
     """
     _choose({"small": None}, size, "toy")
     widths = family.widths.get("toy", (128,) * 9)
+    flat: Layers = [nn.Flatten()] if len(input_shape) > 1 else []
     if family.residual:
         width, blocks = widths[0], len(widths) - 1
-        padded = [ZeroPadding(width, dim=-1)]
-        return padded + _dense(family, width, (width,) * blocks, outputs, scale, last)
-    return _dense(family, math.prod(input_shape), widths, outputs, scale, last)
+        return [*flat, ZeroPadding(width, dim=-1), *_dense(family, width, (width,) * blocks, outputs, scale, last)]
+    return flat + _dense(family, math.prod(input_shape), widths, outputs, scale, last)
 
 
 def mlp(

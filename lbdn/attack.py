@@ -106,12 +106,14 @@ def autoattack(
     if certified is not None and certified.shape != labels.shape:
         raise ValueError(f"certified takes one radius for each of {len(labels)} images, got {tuple(certified.shape)}")
     radii = sorted(eps)
+    certificates = torch.zeros(len(labels)) if certified is None else certified.detach().cpu()
+    certificates = certificates.clamp(max=torch.finfo(certificates.dtype).max)  # JSON knows no infinity
     data = hashlib.sha256(images.cpu().numpy().tobytes() + labels.cpu().numpy().tobytes()).hexdigest()
     same = {
         "radii": radii,
         "seed": seed,
         "batch_size": batch_size,
-        "certified": None if certified is None else certified.tolist(),
+        "certified": None if certified is None else certificates.tolist(),
         "audit": audit,
         "numbers": None if numbers is None else list(numbers),
         "data": data,
@@ -121,7 +123,6 @@ def autoattack(
     if state is not None and state.exists():
         saved = read_json(state)
         rows = saved["rows"] if saved["identity"] == same else []
-    certificates = torch.zeros(len(labels)) if certified is None else certified.detach().cpu()
     audited = _sample(certificates, radii, audit, seed)
     starts = range(len(rows), len(images), batch_size)
     for start in tqdm(starts, "AutoAttack, batches", disable=None):

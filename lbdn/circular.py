@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from lbdn.precision import HALF, without_autocast
+
 
 def frequencies(height: int, width: int) -> Tensor:
     """Return one frequency (u, v) of each conjugate pair, in the order of all functions here: int64, ``(F, 2)``.
@@ -74,12 +76,13 @@ def convolve(images: Tensor, matrices: Tensor) -> Tensor:
     Returns:
         Real, ``(n, rows, h, w)``; in memory with space first and the batch last.
     """
-    pixels = space_first(images)
-    if matrices.dim() == 2:
-        return images_of(matrices @ pixels)
-    height, width = pixels.shape[:2]
-    spectrum = to_frequency(pixels).flatten(1, 2)
-    return images_of(from_frequency((matrices @ spectrum).unflatten(1, (2, -1)), height, width))
+    with without_autocast(images.device.type):
+        pixels = space_first(images.to(matrices.dtype) if images.dtype in HALF else images)
+        if matrices.dim() == 2:
+            return images_of(matrices @ pixels)
+        height, width = pixels.shape[:2]
+        spectrum = (matrices @ to_frequency(pixels).flatten(1, 2)).unflatten(1, (2, matrices.shape[1] // 2))
+        return images_of(from_frequency(spectrum, height, width))
 
 
 def space_first(images: Tensor) -> Tensor:
@@ -112,7 +115,8 @@ def from_frequency(spectrum: Tensor, height: int, width: int) -> Tensor:
 class _ToFrequency(Function):
     @staticmethod
     def forward(pixels: Tensor) -> Tensor:
-        return _to_frequency(pixels.reshape(*pixels.shape[:2], -1)).view(-1, 2, *pixels.shape[2:])
+        spectrum = _to_frequency(pixels.flatten(2))
+        return spectrum.view(*spectrum.shape[:2], *pixels.shape[2:])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -130,7 +134,7 @@ class _ToFrequency(Function):
 class _FromFrequency(Function):
     @staticmethod
     def forward(spectrum: Tensor, height: int, width: int) -> Tensor:
-        pixels = _from_frequency(spectrum.reshape(*spectrum.shape[:2], -1), height, width)
+        pixels = _from_frequency(spectrum.flatten(2), height, width)
         return pixels.view(height, width, *spectrum.shape[2:])
 
     @staticmethod
@@ -153,8 +157,8 @@ def _to_frequency(pixels: Tensor) -> Tensor:
     rows, pair_rows = (_basis(height, of_pairs, pixels.dtype, pixels.device) for of_pairs in (False, True))
     horizontal = _basis(width, False, pixels.dtype, pixels.device) @ pixels
     waves = torch.empty_like(horizontal)
-    torch.mm(rows, horizontal[:, :s].reshape(height, -1), out=waves[:, :s].view(height, -1))
-    torch.mm(pair_rows, horizontal[:, s:].reshape(height, -1), out=waves[:, s:].view(height, -1))
+    torch.mm(rows, horizontal[:, :s].flatten(1), out=waves[:, :s].flatten(1))
+    torch.mm(pair_rows, horizontal[:, s:].flatten(1), out=waves[:, s:].flatten(1))
     spectrum = pixels.new_empty(_count(height, width), 2, count)
     alone, flat, upright, down, up = _blocks(spectrum, height, width)
     (ss, sc, sn), (cs, cc, cn), (ns, nc, nn) = _waves(waves)
@@ -185,8 +189,8 @@ def _from_frequency(spectrum: Tensor, height: int, width: int) -> Tensor:
     torch.add(down[:, :, 1], up[:, :, 1], out=cn)
     rows, pair_rows = (_basis(height, of_pairs, waves.dtype, waves.device) for of_pairs in (False, True))
     horizontal = torch.empty_like(waves)
-    torch.mm(rows.mT, waves[:, :s].reshape(height, -1), out=horizontal[:, :s].view(height, -1))
-    torch.mm(pair_rows.mT, waves[:, s:].reshape(height, -1), out=horizontal[:, s:].view(height, -1))
+    torch.mm(rows.mT, waves[:, :s].flatten(1), out=horizontal[:, :s].flatten(1))
+    torch.mm(pair_rows.mT, waves[:, s:].flatten(1), out=horizontal[:, s:].flatten(1))
     return _basis(width, False, waves.dtype, waves.device).mT @ horizontal
 
 
@@ -221,20 +225,22 @@ def _basis(size: int, of_pairs: bool, dtype: torch.dtype, device: torch.device) 
     That is the factor of a product of two waves, which is the sum or difference of two frequencies.
     """
     s, pairs = _selves(size), (size - 1) // 2
-    x = torch.arange(size, dtype=torch.float64)
-    angles = 2 * math.pi / size * ((torch.arange(1, pairs + 1)[:, None] * x) % size)
-    alone = torch.stack([torch.ones(size, dtype=torch.float64), 1 - 2 * (x % 2)][:s])
-    factor = 1.0 if of_pairs else math.sqrt(2)
-    basis = torch.cat([alone, factor * torch.cos(angles), -factor * torch.sin(angles)]) / math.sqrt(size)
-    return basis.to(dtype=dtype, device=device)
+    with torch.inference_mode(False), torch.no_grad():  # whoever asks first, all others get the same tensor
+        x = torch.arange(size, dtype=torch.float64)
+        angles = 2 * math.pi / size * ((torch.arange(1, pairs + 1)[:, None] * x) % size)
+        alone = torch.stack([torch.ones(size, dtype=torch.float64), 1 - 2 * (x % 2)][:s])
+        factor = 1.0 if of_pairs else math.sqrt(2)
+        basis = torch.cat([alone, factor * torch.cos(angles), -factor * torch.sin(angles)]) / math.sqrt(size)
+        return basis.to(dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=64)
 def _phases(height: int, width: int, k: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return cosine and sine of each frequency's phase at each tap of a ``k x k`` kernel, ``(F, k * k)``."""
-    u, v = frequencies(height, width).mT
-    offsets = torch.arange(k) - k // 2
-    vertical = (u[:, None] * offsets % height).double() / height
-    horizontal = (v[:, None] * offsets % width).double() / width
-    angles = (2 * math.pi * (vertical[:, :, None] + horizontal[:, None, :])).flatten(1)
-    return torch.cos(angles).to(dtype=dtype, device=device), torch.sin(angles).to(dtype=dtype, device=device)
+    with torch.inference_mode(False), torch.no_grad():
+        u, v = frequencies(height, width).mT
+        offsets = torch.arange(k) - k // 2
+        vertical = (u[:, None] * offsets % height).double() / height
+        horizontal = (v[:, None] * offsets % width).double() / width
+        angles = (2 * math.pi * (vertical[:, :, None] + horizontal[:, None, :])).flatten(1)
+        return torch.cos(angles).to(dtype=dtype, device=device), torch.sin(angles).to(dtype=dtype, device=device)

@@ -17,6 +17,7 @@ from lbdn.cayley import inverse_cayley
 from lbdn.layers import AolLin, OrthogonalLin, PlainLin, SandwichFc, SandwichLin
 from lbdn.layers.base import MAX_GAIN, MAX_LOGARITHM, Activation
 from lbdn.layers.constrained import ConstrainedLin
+from lbdn.layers.frozen import thawed
 from lbdn.networks import Network
 
 TOLERANCE = 1e-7  # about the root of the float64 rounding: what singular values near zero and one are known to
@@ -70,7 +71,7 @@ def explicit(network: Network) -> Explicit | None:
     weights: list[Tensor] = []
     biases: list[Tensor] = []
     multipliers: list[Tensor] = []
-    body = copy.deepcopy(network).double().body
+    body = map(thawed, copy.deepcopy(network).double().body)
     layers: list[Any] = [layer for layer in body if not isinstance(layer, nn.Flatten)]
     known = SandwichFc | SandwichLin | OrthogonalLin | AolLin | PlainLin | ConstrainedLin
     if not layers or not all(isinstance(layer, known) for layer in layers):
@@ -87,7 +88,7 @@ def explicit(network: Network) -> Explicit | None:
         biases.append(weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach())
         pending = following[0] if following else None
         if isinstance(layer, SandwichFc):
-            multipliers.append(torch.exp(2 * layer.log_psi.detach()))
+            multipliers.append(torch.exp(2 * layer.log_psi.detach().clamp(-MAX_LOGARITHM, MAX_LOGARITHM)))
     proved = len(multipliers) == len(weights) - 1
     return Explicit(weights, biases, multipliers if proved else None, network.gamma, activation)
 
@@ -96,7 +97,8 @@ def _function(activation: Any) -> Any:
     """Return what two activations have in common only if they compute the same."""
     if not isinstance(activation, nn.Module):
         return activation
-    return repr(activation), *(str(value.tolist()) for value in activation.state_dict().values())
+    own = {name: value for name, value in vars(activation).items() if name not in vars(nn.Module())}
+    return type(activation), repr(own), *(str(value.tolist()) for value in activation.state_dict().values())
 
 
 def direct(form: Explicit) -> Network:

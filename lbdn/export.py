@@ -30,7 +30,7 @@ from lbdn.layers import (
 )
 from lbdn.layers.base import Layer
 from lbdn.layers.constrained import ConstrainedConv, ConstrainedLin
-from lbdn.layers.frozen import Frozen
+from lbdn.layers.frozen import thawed
 from lbdn.layers.residual import ResidualConv, ResidualFc
 from lbdn.networks import Network
 
@@ -56,7 +56,7 @@ def plain(network: Network, *input_shape: int) -> nn.Sequential:
     x = torch.zeros(1, *input_shape, dtype=dtype)
     for module in (network.normalization, *network.body):
         if module is not None:
-            layer = module.layer if isinstance(module, Frozen) else module
+            layer = thawed(module)
             layers += [part.to(dtype) for part in _plain(copy.deepcopy(layer).double(), x.double())]
             x = layer(x)
     return nn.Sequential(*layers).requires_grad_(False).eval()
@@ -151,9 +151,10 @@ def _(layer: Selection, x: Tensor) -> list[nn.Module]:
 
 @_plain.register
 def _(layer: nn.AvgPool2d, x: Tensor) -> list[nn.Module]:
-    k, channels = int(layer.kernel_size), x.shape[1]  # type: ignore[arg-type]
-    divisor = layer.divisor_override or k * k
-    kernel = torch.full((channels, 1, k, k), 1 / divisor, dtype=x.dtype)
+    k, channels = layer.kernel_size, x.shape[1]
+    if not (isinstance(k, int) and layer.stride == k and layer.padding == 0):
+        raise ValueError(f"takes average pooling of k x k pixels with stride k, got {layer}")
+    kernel = torch.full((channels, 1, k, k), 1 / (layer.divisor_override or k * k), dtype=x.dtype)
     return [_convolution(kernel, stride=k, groups=channels)]
 
 

@@ -10,7 +10,7 @@ from lbdn import registry
 from lbdn.architectures import Layers, Selection
 from lbdn.layers import Family, InputNormalization, LastLayerNormalization
 from lbdn.layers.base import positive_scale, unit_norm
-from lbdn.layers.frozen import Frozen
+from lbdn.layers.frozen import thawed
 
 
 class Network(nn.Module):
@@ -75,8 +75,7 @@ class Network(nn.Module):
 
     @property
     def _rows(self) -> Tensor | None:
-        last = self.body[-1]
-        last = last.layer if isinstance(last, Frozen) else last
+        last = thawed(self.body[-1])
         return unit_norm(last.weight.detach().double(), dim=1) if isinstance(last, LastLayerNormalization) else None
 
 

@@ -219,6 +219,10 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
             keys = [str(key) for key in problem["loc"] if key != "experiments"]
             problems.append(f"  {'.'.join(keys)}: {problem['msg']} (got {problem['input']!r})")
         raise ValueError(f"{path} has {len(problems)} wrong entries:\n" + "\n".join(problems)) from error
+    for name, source in params.datasets.items():
+        if source.source not in registry.names("sources"):
+            known_names = ", ".join(registry.names("sources"))
+            raise ValueError(f"{path}: datasets.{name}.source takes one of {known_names}, got {source.source!r}")
     for name, experiment in params.experiments.items():
         if experiment.dataset not in params.datasets:
             raise ValueError(

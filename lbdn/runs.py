@@ -66,7 +66,7 @@ def load_run(folder: str | Path) -> Network:
         raise ValueError(f"{folder / 'run.json'} doesn't describe a network ({error!r}); train it again") from error
     try:
         weights = torch.load(folder / "weights.pt", map_location="cpu", weights_only=True)
-        network.load_state_dict(weights)
+        network.to(next(iter(weights.values())).dtype).load_state_dict(weights)
     except FileNotFoundError:
         raise FileNotFoundError(f"no weights.pt in {folder}; train the run again, or `dvc pull` it") from None
     except Exception as error:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from lbdn.data.augmentation import AUGMENTATIONS
+from lbdn.data.augmentation import find_augmentation
 from lbdn.data.prepared import Dataset
 from lbdn.files import whole
 from lbdn.inference import as_input, on_device, predict
@@ -73,9 +73,7 @@ def train(
         raise ValueError(
             f"loss {loss['name']!r} doesn't fit targets that are {what}; choose another of {', '.join(LOSSES)}"
         )
-    if augmentation not in AUGMENTATIONS:
-        raise ValueError(f"no augmentation {augmentation!r}; there are {', '.join(AUGMENTATIONS)}")
-    augment = AUGMENTATIONS[augmentation]
+    augment = find_augmentation(augmentation)
     device = torch.device(device)
     network.to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.0, fused=True)

@@ -19,6 +19,7 @@ NETWORKS = (
     "lbdn/circular.py",
     "lbdn/gram.py",
     "lbdn/networks.py",
+    "lbdn/precision.py",
     "lbdn/layers/base.py",
     "lbdn/layers/convolution.py",
     "lbdn/layers/frozen.py",

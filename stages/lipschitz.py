@@ -21,14 +21,25 @@ from lbdn.params import Lipschitz
 from lbdn.runs import load_run
 from stages.common import RUN, device_option, errors_in_one_line, run_settings
 
+ROUNDING = 1e-6  # relative, far above that of the ratio in float64
+
 
 def bound_run(run: Path, settings: Lipschitz, dataset: Dataset, device: torch.device) -> dict[str, Any]:
-    """Write lipschitz.json; return its contents."""
+    """Write lipschitz.json; return its contents.
+
+    Raises:
+        ValueError: if the search refutes the upper bound.
+    """
     network = load_run(run).to(device)
     inputs = as_input(on_device(dataset.test_inputs, device))
     search = settings.model_dump(exclude={"layers"})
     lower = empirical_lower_bound(network, inputs, **search)
     upper = network.pixel_gamma
+    if upper is not None and lower.ratio > upper * (1 + ROUNDING):
+        raise ValueError(
+            f"the upper Lipschitz bound {upper:.6g} of {run} is wrong: the search found two points with the ratio "
+            f"{lower.ratio:.6g}; the layers of its family aren't all scale-Lipschitz"
+        )
     result: dict[str, Any] = {
         "lower": lower.ratio,
         "upper": upper,

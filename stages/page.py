@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from lbdn.files import write_text
+from lbdn.params import load_params
 from lbdn.report.page import render_page
 from stages.common import errors_in_one_line
 
@@ -18,6 +19,8 @@ def main(experiments: tuple[str, ...], reports: Path) -> None:
 
     An experiment that is off or was never run has no section.
     """
+    for experiment in experiments:
+        load_params().experiment(experiment)
     write_text(reports / "report.html", render_page(reports, experiments))
 
 

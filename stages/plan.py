@@ -4,9 +4,29 @@ from pathlib import Path
 
 import click
 
+from lbdn.data.augmentation import find_augmentation
 from lbdn.files import write_json
-from lbdn.params import load_params
+from lbdn.params import Experiment, load_params
+from lbdn.report.results import published
+from lbdn.training import make_loss
 from stages.common import NEEDED, errors_in_one_line
+
+
+def check_training(name: str, experiment: Experiment) -> None:
+    """Check what the names in an experiment's settings stand for, before any of its networks is trained.
+
+    Raises:
+        ValueError: for a loss, an augmentation or published values that there aren't.
+    """
+    if experiment.published is not None and not published(experiment.published):
+        raise ValueError(f"params.yaml: {name}.published names no values in lbdn/report/published.yaml")
+    if experiment.trained is None:
+        return
+    try:
+        make_loss(experiment.trained.loss)
+        find_augmentation(experiment.trained.augmentation)
+    except ValueError as error:
+        raise ValueError(f"params.yaml: {name}.training: {error}") from error
 
 
 @click.command()
@@ -26,6 +46,7 @@ def main(runs: Path) -> None:
             "published": experiment.published or name,
         }
         write_json(runs / name / "grid.json", grid)
+        check_training(name, experiment)
     for dataset in params.datasets:
         write_json(NEEDED / f"{dataset}.json", params.needs(dataset))
 

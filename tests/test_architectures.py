@@ -140,3 +140,8 @@ def test_networks_are_built_from_a_family_alone():
         family, size="small", scale=2.0, input_shape=(1,), outputs=1, last=family.linear
     )
     assert jacobian_norm(nn.Sequential(*layers).double(), torch.randn(1, dtype=torch.float64)) <= 4
+
+
+@families
+def test_the_toy_takes_inputs_of_any_shape(family):
+    assert build_network("toy", family, input_shape=(1, 2, 3), outputs=2)(torch.rand(4, 1, 2, 3)).shape == (4, 2)

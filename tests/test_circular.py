@@ -106,3 +106,23 @@ def test_space_first_and_images_of_are_inverse():
 def test_a_single_matrix_acts_on_every_pixel():
     images, matrix = torch.randn(2, 3, 4, 5), torch.randn(6, 3)
     torch.testing.assert_close(convolve(images, matrix), torch.einsum("oc,ncij->noij", matrix, images))
+
+
+@pytest.mark.parametrize("sizes", [(5, 7), (11, 13)])
+def test_what_is_kept_between_calls_serves_training_after_inference(sizes):
+    kernel, images = torch.randn(2, 2, 3, 3), torch.rand(1, 2, *sizes)
+
+    def forward(kernel):
+        return convolve(images, real_form(kernel_spectrum(kernel, *sizes)))
+
+    with torch.inference_mode():
+        expected = forward(kernel)
+    kernel.requires_grad_()
+    actual = forward(kernel)
+    torch.testing.assert_close(actual.detach(), expected)
+    actual.sum().backward()
+    assert kernel.grad.isfinite().all()
+
+
+def test_no_images_give_no_images():
+    assert convolve(torch.zeros(0, 3, 4, 5), torch.randn(11, 4, 6)).shape == (0, 2, 4, 5)

@@ -11,13 +11,24 @@ from torch import nn
 from lbdn.bounds import lmi_blocks, lmi_matrix, with_slack
 from lbdn.cayley import cayley, inverse_cayley
 from lbdn.explicit import Explicit, direct, explicit, linear_factors
-from lbdn.layers import OrthogonalFc, OrthogonalLin, SandwichFc, SandwichLin
+from lbdn.layers import OrthogonalFc, OrthogonalLin, SandwichFc, SandwichLin, freeze
 from lbdn.networks import Network, build_network
 from lbdn.verify import proves_lipschitz_bound
 from tests.oracles import perturb
 
 GAMMA = 3.0
 WIDTHS = [(3, 6, 4, 5, 2), (1, 8, 8, 1), (5, 2, 6, 3), (4, 3, 7), (2, 1, 1, 2)]
+
+
+class Sloped(nn.Module):
+    """A leaky rectifier that neither its name nor its state tells from another."""
+
+    def __init__(self, slope: float) -> None:
+        super().__init__()
+        self.slope = slope
+
+    def forward(self, x):
+        return torch.maximum(x, self.slope * x)
 
 
 def sandwich(*widths: int) -> Network:
@@ -107,6 +118,7 @@ def test_the_activation_of_the_layers_is_kept():
         [SandwichFc(4, 4, activation=nn.Tanh()), SandwichFc(4, 4), SandwichLin(4, 4)],
         [*(SandwichFc(4, 4, activation=nn.PReLU(init=slope)) for slope in (0.1, 0.2)), SandwichLin(4, 4)],
         [SandwichFc(4, 4, activation=torch.tanh), SandwichFc(4, 4, activation=torch.sin), SandwichLin(4, 4)],
+        [*(SandwichFc(4, 4, activation=Sloped(slope)) for slope in (0.0, 0.9)), SandwichLin(4, 4)],
         [nn.Flatten()],
     ],
     ids=lambda layers: "-".join(type(layer).__name__ for layer in layers),
@@ -277,3 +289,16 @@ def test_slack_is_between_zero_and_one():
     for epsilon in (0.0, 1.0, -0.1, float("nan")):
         with pytest.raises(ValueError, match="between 0 and 1"):
             with_slack(form, epsilon)
+
+
+@pytest.mark.parametrize("logarithm", [-20.5, 21.0])
+def test_multipliers_saturate_where_the_layer_does(logarithm):
+    network = sandwich(3, 4, 2)
+    network.body[0].log_psi.data[0] = logarithm
+    form = explicit(network)
+    assert float(form.multipliers[0].log()[0]) == pytest.approx(math.copysign(40, logarithm))
+
+
+def test_a_frozen_network_has_the_form_of_the_network():
+    network = sandwich(3, 4, 2)
+    assert_same_weights(explicit(freeze(network)), explicit(network))

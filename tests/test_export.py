@@ -118,3 +118,11 @@ def test_without_the_packages_the_error_says_what_to_install(monkeypatch, tmp_pa
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'lbdn\[onnx\]'"):
         write_onnx(network("mlp", "aol"), tmp_path / "network.onnx", *SHAPES["mlp"])
+
+
+@pytest.mark.parametrize("options", [{"stride": 1}, {"padding": 1}, {"kernel_size": (2, 1)}])
+def test_other_pooling_than_of_whole_blocks_is_an_error(options):
+    pooling = nn.AvgPool2d(**({"kernel_size": 2, "divisor_override": 2} | options))
+    network = Network([pooling, nn.Flatten(), SandwichLin(16, 2)], outputs=2, gamma=1.0)
+    with pytest.raises(ValueError, match="k x k pixels with stride k"):
+        plain(network, 1, 8, 8)

@@ -154,3 +154,10 @@ def test_equal_weights_have_equal_digests_whichever_process_and_folder_wrote_the
     saved(tmp_path / "c", seed=4)
     assert weights_digest(str(tmp_path / "a")) == weights_digest(tmp_path / "b")
     assert weights_digest(tmp_path / "a") != weights_digest(tmp_path / "c")
+
+
+def test_a_run_in_float64_is_loaded_in_float64(tmp_path):
+    network = seeded_network(3, **POINTS).double()
+    save_run(tmp_path, network, {"network": POINTS})
+    loaded, x = load_run(tmp_path), torch.rand(5, 4, dtype=torch.float64)
+    assert torch.equal(loaded(x), network(x))

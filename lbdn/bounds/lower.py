@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from lbdn.layers import freeze
 from lbdn.layers.base import Layer, positive_size
+from lbdn.layers.frozen import thawed
 from lbdn.networks import Network
 
 Function = Callable[[Tensor], Tensor]
@@ -18,7 +19,8 @@ Function = Callable[[Tensor], Tensor]
 ROUNDS = 5  # the last one with a sixteenth of the pairs
 TURNS, LAST_TURNS = 4, 10  # of power iteration: to choose where to start, and to the end
 BISECTIONS = 10  # to a thousandth of the length
-SHORTEST = 1e-4  # difference that counts, over the radius: the ratio's rounding error is then about 1e-10
+SHORTEST = 1e-4  # difference that counts, over the radius ...
+RELATIVE = 1e-7  # ... and over the largest coordinate: the ratio's rounding error is then about 1e-9
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,14 @@ def empirical_lower_bound(
     r"""Return an empirical lower bound of a network's Lipschitz constant.
 
     Pairs of points start at given inputs and go wherever their ratio :math:`\|f(x + \delta) - f(x)\| / \|\delta\|`
-    grows. Power iteration turns each difference towards the steepest direction. Then Adam ascends the ratio's logarithm
-    over x and delta; the better half of the pairs goes on for twice as many steps, and so on, so that each of the five
-    rounds takes ``2 * pairs * steps`` forward passes. The segment between two points holds one that is at least as
-    steep: bisection finds it, and power iteration there ends, where the network is piecewise linear, at the spectral
-    norm of its Jacobian. The rounding of close pairs would look like slope: all is in float64, and pairs closer than a
-    ten-thousandth of ``radius`` don't count. The best ratio that was found is the result, evaluated at the pair that is
-    returned. The network, the inputs, their gradients, modes and the global random state stay as they were.
+    grows. Power iteration turns each difference towards the steepest direction. Then Adam ascends the ratio's
+    logarithm over x and delta; the better half of the pairs goes on for twice as many steps, and so on, so that
+    each of the five rounds takes ``2 * pairs * steps`` forward passes. The segment between two points holds one
+    that is at least as steep: bisection finds it, and power iteration there ends, where the network is piecewise
+    linear, at the spectral norm of its Jacobian. The rounding of close pairs would look like slope: all is in
+    float64, and pairs closer than a ten-thousandth of ``radius``, or a ten-millionth of the largest input, don't
+    count. The best ratio that was found is the result, evaluated at the pair that is returned. The network, the
+    inputs, their gradients, modes and the global random state stay as they were.
 
     Args:
         network: of which the constant is sought.
@@ -67,7 +70,7 @@ def empirical_lower_bound(
         seed: of the draws.
 
     Raises:
-        ValueError: if there are no inputs or no pairs, or no pair has a finite ratio.
+        ValueError: if there are no inputs or no pairs, or no pair that counts has a finite ratio.
 
     Source: gradient ascent over x and delta without a projection from Wang and Manchester (2023), section on training
     details, "PGD-like method"; halving the candidates from Jamieson and Talwalkar (2016).
@@ -75,7 +78,8 @@ def empirical_lower_bound(
     if not len(inputs):
         raise ValueError("the search for a lower bound needs at least one input to start from")
     positive_size(pairs=pairs)
-    frozen, shortest = freeze(copy.deepcopy(network).double()), SHORTEST * radius
+    frozen = freeze(copy.deepcopy(network).double())
+    shortest = max(SHORTEST * radius, RELATIVE * float(inputs.detach().abs().max()))
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randint(len(inputs), (pairs,), generator=generator)
     x1 = inputs.detach()[chosen.to(inputs.device)].double()
@@ -90,9 +94,14 @@ def empirical_lower_bound(
     x1, x2 = torch.cat([x1, near1, near1]), torch.cat([x2, near2, steep])
     with torch.no_grad():
         ratios = _ratio(frozen, x1, x2)
+    long = _norm(x2 - x1).flatten() >= shortest / 2
+    ratios = torch.where(ratios.isfinite() & long, ratios, -torch.inf)
     best = int(ratios.argmax())
     if not ratios[best].isfinite():
-        raise ValueError("the search for a lower bound found no pair with a finite ratio")
+        raise ValueError(
+            f"the search for a lower bound found no pair with a finite ratio, {shortest:.3g} or more apart, as inputs "
+            f"of this size ask for; raise radius, now {radius:g}, or check the network"
+        )
     return LowerBound(float(ratios[best]), x1[best], x2[best])
 
 
@@ -106,11 +115,12 @@ def layer_lower_bounds(network: Network, inputs: Tensor, **search: Any) -> list[
     """
     result = []
     x = inputs if network.normalization is None else network.normalization(inputs)
-    for layer in network.body:
+    for module in network.body:
+        layer = thawed(module)
         if isinstance(layer, Layer):
             result.append(empirical_lower_bound(layer, x, **search).ratio / layer.scale)
         with torch.no_grad():
-            x = layer(x)
+            x = module(x)
     return result
 
 

@@ -28,7 +28,9 @@ from lbdn.networks import Network
 
 
 class SoundNetwork:
-    """A network as it runs: Lipschitz bounds of its stored numbers, and radii that count every rounding error.
+    """A network as ``freeze`` runs it: Lipschitz bounds of its stored numbers, radii that count all rounding errors.
+
+    Without ``freeze`` the layers compute their operators in less than float64, which may change an answer near a tie.
 
     Args:
         network: bounded, in float32 or float64, of the built-in families' layers with ReLU.

@@ -46,7 +46,7 @@ from lbdn.layers.aol import autocorrelation
 from lbdn.layers.base import Layer, exponential, largest
 from lbdn.layers.constrained import ConstrainedConv, ConstrainedLin
 from lbdn.layers.convolution import CircularConv
-from lbdn.layers.frozen import Frozen
+from lbdn.layers.frozen import thawed
 from lbdn.networks import Network
 
 
@@ -70,11 +70,11 @@ def steps(network: Network, example: Tensor) -> list[Step]:
     if len(types) > 1:
         raise ValueError(f"takes a network and inputs in one precision, got {', '.join(sorted(map(str, types)))}")
     result: list[Step] = []
-    named = [(f"body.{name}", module) for name, module in network.body.named_children()]
+    named = [(f"body.{place}", module) for place, module in enumerate(network.body)]
     if network.normalization is not None:
         named.insert(0, ("normalization", network.normalization))
     for name, module in named:
-        layer = module.layer if isinstance(module, Frozen) else module
+        layer = thawed(module)
         if isinstance(layer, CircularConv):
             result.append(Step(layer.blocks))
         result.append(_step(layer, example))

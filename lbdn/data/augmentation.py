@@ -89,3 +89,14 @@ def _shift_hue(images: Tensor, shift: Tensor) -> Tensor:
 
 
 AUGMENTATIONS: dict[str, Augmentation | None] = {"none": None, "crop-flip-jitter": crop_flip_jitter}
+
+
+def find_augmentation(name: str) -> Augmentation | None:
+    """Return an augmentation by its name, None for none.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    if name not in AUGMENTATIONS:
+        raise ValueError(f"no augmentation {name!r}; there are {', '.join(AUGMENTATIONS)}")
+    return AUGMENTATIONS[name]

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lbdn.precision import HALF, without_autocast
+
 Activation = Callable[[Tensor], Tensor]
 LARGE_GAIN = 32.0  # its square times the precision of float32 is 1e-4: see weight_normalized
 MAX_GAIN = 1e5  # its square times the precision of float64 is 2e-6: see weight_normalized
@@ -42,9 +44,15 @@ class Layer(nn.Module):
             raise ValueError(f"{type(self).__name__} takes inputs of shape (..., {self.inputs}), got {tuple(x.shape)}")
         return ()
 
+    def applied(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return what ``transform`` takes for the layer's output: x and the operators, or others that cost less."""
+        return x, *self.operators(*self.image_size(x))
+
     def forward(self, x: Tensor) -> Tensor:
-        """Return the layer's output."""
-        return self.transform(x, *self.operators(*self.image_size(x)))
+        """Return the layer's output. Autocast leaves the operators, on which the bound rests, in their precision."""
+        with without_autocast(x.device.type):
+            taken = self.applied(x)
+        return self.transform(*taken)
 
 
 class ConvLayer(Layer):
@@ -151,14 +159,14 @@ def unit_norm(direction: Tensor, dim: int | None = None) -> Tensor:
 
 
 def weight_normalized(direction: Tensor, gain: Tensor) -> Tensor:
-    """Return ``gain * direction / |direction|``, for the Cayley transform, in float64 where the gain is large.
+    """Return ``gain * direction / |direction|``, for the Cayley transform; in float64 if the gain is large, or half.
 
     The transform's rounding error is about the square of the gain times the precision: in float32 it would break the
     bound of a layer with a gain of a thousand. At a gain of 1e5 the same happens in float64: there it saturates.
 
     Source: Wang and Manchester (2023), section on training details, with one gain for the stacked matrix.
     """
-    if gain.abs() > LARGE_GAIN:
+    if gain.abs() > LARGE_GAIN or gain.dtype in HALF:
         gain, direction = gain.double(), direction.double()
     return gain.clamp(-MAX_GAIN, MAX_GAIN) * unit_norm(direction)
 

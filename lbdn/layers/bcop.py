@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from lbdn.circular import convolve, real_form
+from lbdn.circular import real_form
 from lbdn.layers.base import Activated, Activation, Family, uniform
 from lbdn.layers.constrained import ConstrainedLin
 from lbdn.layers.convolution import CircularConv
@@ -104,11 +104,6 @@ class BcopConv(CircularConv):
             kernel = block_convolution(kernel.transpose(0, 1) if wide else kernel, factors)
             kernel = kernel.transpose(0, 1) if wide else kernel
         return (real_form(self.scale * self.matrices(kernel, *size)),)
-
-    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
-        """Return the output of the layer."""
-        hidden = convolve(self.blocks(x), operators[0])
-        return self.activation(hidden if self.bias is None else hidden + self.bias[:, None, None])
 
 
 def block_convolution(kernel: Tensor, factors: Iterable[Tensor]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from lbdn.circular import convolve, real_form
+from lbdn.circular import real_form
 from lbdn.layers.base import Activation, Layer, positive_scale, positive_size, uniform
 from lbdn.layers.convolution import CircularConv
 
@@ -85,8 +85,3 @@ class ConstrainedConv(CircularConv):
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`, at each frequency."""
         return (real_form(self.scale * self.constrain(self.matrices(self.weight, *size))),)
-
-    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
-        """Return the output of the layer."""
-        hidden = convolve(self.blocks(x), operators[0])
-        return self.activation(hidden if self.bias is None else hidden + self.bias[:, None, None])

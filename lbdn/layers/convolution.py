@@ -2,15 +2,18 @@
 
 from torch import Tensor, nn
 
-from lbdn.circular import images_of, kernel_spectrum, space_first
+from lbdn.circular import convolve, images_of, kernel_spectrum, space_first
 from lbdn.layers.base import Activation, ConvLayer, positive_scale, positive_size
 
 
 class CircularConv(ConvLayer):
     """A circular convolution layer. With stride 2, 2 x 2 blocks of pixels become channels and the kernel is halved.
 
-    Subclasses make their parameters from ``columns`` (input channels after the blocks) and ``kernel_size``.
+    Subclasses make their parameters, with ``bias`` among them, from ``columns`` (input channels after the blocks) and
+    ``kernel_size``.
     """
+
+    bias: Tensor | None
 
     def __init__(
         self,
@@ -44,6 +47,11 @@ class CircularConv(ConvLayer):
                 f"pad or resize the images, or use stride 1"
             )
         return height // self.stride, width // self.stride
+
+    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
+        """Return the output of a layer with one matrix a frequency, a bias and an activation."""
+        hidden = convolve(self.blocks(x), operators[0])
+        return self.activation(hidden if self.bias is None else hidden + self.bias[:, None, None])
 
     def matrices(self, kernel: Tensor, *size: int) -> Tensor:
         """Return the kernel's matrix at each frequency; its one matrix, if it is of size one."""

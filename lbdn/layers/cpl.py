@@ -7,7 +7,6 @@ The published code estimates the norm by power iteration, a step a call from a v
 steps in evaluation: a lower bound. These layers divide by an upper bound, a function of the weight alone.
 """
 
-import torch
 from torch import Tensor, nn
 
 from lbdn.circular import kernel_spectrum
@@ -22,7 +21,7 @@ from lbdn.layers.base import (
     xavier_normal,
 )
 from lbdn.layers.norms import norm_bound
-from lbdn.layers.residual import ResidualConv, ResidualFc
+from lbdn.layers.residual import ResidualConv, ResidualFc, step
 
 
 class CplFc(ResidualFc):
@@ -62,7 +61,7 @@ class CplFc(ResidualFc):
         r"""Return :math:`V = W^T / m`, :math:`m = \max|W|`, and :math:`2 m / \beta^2`; their product is in range."""
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
-        return scaled, _step(norm_bound(scaled), size_of_weight)
+        return scaled, step(norm_bound(scaled) ** 2, size_of_weight)
 
 
 class CplConv(ResidualConv):
@@ -108,13 +107,7 @@ class CplConv(ResidualConv):
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
         height, width = (pixels + self.weight.shape[-1] // 2 for pixels in size)
-        return scaled, _step(norm_bound(kernel_spectrum(scaled, height, width)), size_of_weight)
-
-
-def _step(bound: Tensor, size_of_weight: Tensor) -> Tensor:
-    """Return :math:`2 / (m b^2)`, zero for a weight of zeros."""
-    positive = bound > 0
-    return torch.where(positive, 2 / torch.where(positive, bound, 1) ** 2, 0) / size_of_weight
+        return scaled, step(norm_bound(kernel_spectrum(scaled, height, width)) ** 2, size_of_weight)
 
 
 FAMILY = Family(fc=CplFc, conv=CplConv, strides=False, residual=True, widths={"mlp": (128,) * 3})

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lbdn.cayley import cayley, cayley_for
-from lbdn.circular import convolve, real_form
+from lbdn.circular import real_form
 from lbdn.layers.base import (
     Activated,
     Activation,
@@ -53,14 +53,14 @@ class OrthogonalLin(Layer):
         """Return :math:`s W`."""
         return (self._operator(_orthogonal(weight_normalized(self.weight, self.gain))),)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the output of the layer; for few samples of many inputs without forming the operator."""
+    def applied(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return what ``transform`` takes; for few samples of many inputs the factors of the operator."""
         if self.inputs <= self.outputs:
-            return super().forward(x)
+            return super().applied(x)
         self.image_size(x)
         first, others = x.split([self.outputs, self.inputs - self.outputs], dim=-1)
         others, A_star, B_star = cayley_for(others, weight_normalized(self.weight, self.gain).mT)
-        return self.transform(torch.cat([first, others], dim=-1), self._operator(torch.cat([A_star, B_star]).mT))
+        return torch.cat([first, others], dim=-1), self._operator(torch.cat([A_star, B_star]).mT)
 
     def _operator(self, matrix: Tensor) -> Tensor:
         return as_precise_as(self.gain, self.scale * matrix)
@@ -126,11 +126,6 @@ class OrthogonalConv(CircularConv):
         kernel = weight_normalized(self.weight, self.gain)
         matrices = _orthogonal(self.matrices(kernel, *size))
         return (real_form(as_precise_as(self.gain, self.scale * matrices)),)
-
-    def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
-        """Return the output of the layer."""
-        hidden = convolve(self.blocks(x), operators[0])
-        return self.activation(hidden if self.bias is None else hidden + self.bias[:, None, None])
 
 
 def _orthogonal(weight: Tensor) -> Tensor:

@@ -8,6 +8,14 @@ from torch import Tensor, nn
 
 from lbdn.layers.base import Activation, ConvLayer, Layer, zero_padded
 
+SMALLEST = 1e-30  # of what a step is divided by: less is taken as zero, which keeps all products in range
+
+
+def step(divisor: Tensor, size_of_weight: Tensor) -> Tensor:
+    """Return ``2 / (divisor * size_of_weight)``, zero where that is next to nothing: such a filter adds nothing."""
+    counts = divisor * size_of_weight > SMALLEST
+    return 2 * torch.where(counts, 1 / torch.where(counts, divisor, 1), 0) / size_of_weight
+
 
 class ResidualFc(Layer):
     """A fully connected residual layer with ``weight`` :math:`W^T` and ``bias``."""

@@ -70,11 +70,11 @@ class SandwichFc(Layer):
         r"""Return :math:`s\sqrt2\, \Psi^{-1} B` and :math:`\sqrt2 A^T \Psi`."""
         return _sandwich(*cayley(weight_normalized(self.stacked, self.gain)), self.log_psi, self.scale)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the output of the layer; for few samples without forming the operators."""
+    def applied(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return what ``transform`` takes; for few samples the factors of an operator."""
         self.image_size(x)
-        x, *blocks = cayley_for(x, weight_normalized(self.stacked, self.gain))
-        return self.transform(x, *_sandwich(*blocks, self.log_psi, self.scale))
+        x, A_star, B_star = cayley_for(x, weight_normalized(self.stacked, self.gain))
+        return x, *_sandwich(A_star, B_star, self.log_psi, self.scale)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
@@ -115,11 +115,11 @@ class SandwichLin(Layer):
         _, B_star = cayley(weight_normalized(self.stacked, self.gain))
         return (self._operator(B_star),)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the output of the layer; for few samples without forming the operator."""
+    def applied(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return what ``transform`` takes; for few samples the factors of the operator."""
         self.image_size(x)
         x, _, B_star = cayley_for(x, weight_normalized(self.stacked, self.gain))
-        return self.transform(x, self._operator(B_star))
+        return x, self._operator(B_star)
 
     def _operator(self, B_star: Tensor) -> Tensor:
         return as_precise_as(self.gain, self.scale * B_star.mT)

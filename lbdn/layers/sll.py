@@ -19,7 +19,7 @@ from lbdn.layers.base import (
     uniform,
     xavier_normal,
 )
-from lbdn.layers.residual import ResidualConv, ResidualFc
+from lbdn.layers.residual import ResidualConv, ResidualFc, step
 
 
 class SllFc(ResidualFc):
@@ -62,7 +62,7 @@ class SllFc(ResidualFc):
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
         q = exponential(self.log_q)
-        return scaled, 2 * _inverse(absolute_gram_sums(scaled, q) / q) / size_of_weight
+        return scaled, step(absolute_gram_sums(scaled, q) / q, size_of_weight)
 
 
 class SllConv(ResidualConv):
@@ -110,13 +110,7 @@ class SllConv(ResidualConv):
         scaled = self.weight / size_of_weight
         correlations = nn.functional.conv2d(scaled, scaled, padding=self.weight.shape[-1] - 1)
         q = exponential(self.log_q)
-        return scaled, 2 * _inverse(correlations.abs().sum(dim=(2, 3)) @ q / q) / size_of_weight
-
-
-def _inverse(x: Tensor) -> Tensor:
-    """Return ``1 / x`` where x is positive, and zero where it is zero: a filter of zeros adds nothing."""
-    positive = x > 0
-    return torch.where(positive, 1 / torch.where(positive, x, 1), 0)
+        return scaled, step(correlations.abs().sum(dim=(2, 3)) @ q / q, size_of_weight)
 
 
 FAMILY = Family(fc=SllFc, conv=SllConv, strides=False, residual=True, widths={"mlp": (128,) * 3})

@@ -12,6 +12,7 @@ import yaml
 from lbdn.files import read_json
 from lbdn.params import Cell
 
+NETWORK = {"architecture": "architecture", "classes": "outputs"}  # a setting of the paper -> of a network
 SETTINGS = {"train": "training samples", "test": "test samples", "attacked": "attacked images"}
 
 
@@ -160,7 +161,13 @@ def published(experiment: str) -> dict[str, Any]:
 
 
 def published_row(paper: Mapping[str, Any], result: Result) -> dict[str, Any]:
-    """Return the row of a published table for a network of that family, size and gamma; empty if there is none."""
+    """Return the row of a published table for a network of that family, size and gamma; empty if there is none.
+
+    There is none for another architecture or number of classes, either.
+    """
+    settings, network = paper.get("settings", {}), result.description.get("network", {})
+    if any(settings.get(ours, network.get(key)) != network.get(key) for ours, key in NETWORK.items()):
+        return {}
     key = (result.family, result.size, result.gamma)
     rows = [row for row in paper.get("networks", []) if (row["family"], row["size"], row["gamma"]) == key]
     return rows[0] if rows else {}
@@ -174,8 +181,9 @@ def budget(runs: Sequence[Result], paper: Mapping[str, Any]) -> str:
     description, attack = runs[0].description, runs[0].attack
     training = description.get("training", {})  # none of a model that was trained elsewhere
     used = {**training, **description["samples"], "seeds": len(runs)}
+    used |= {ours: description["network"][key] for ours, key in NETWORK.items()}
     if training:
-        used["loss"] = training["loss"]["name"]
+        used |= training["loss"] | {"loss": training["loss"]["name"]}
     if attack is not None:
         used["attacked"] = len(attack)
     settings = {key: value for key, value in paper.get("settings", {}).items() if key in used}

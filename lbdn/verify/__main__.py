@@ -1,7 +1,7 @@
 r"""Check a run's certificate: ``python -m lbdn.verify RUN``.
 
 Ends in "holds" and exit status 0, in the first thing that doesn't and status 1, or in what isn't covered and status 3.
-A status of 2 is a call that isn't understood.
+A status of 2 is a call that isn't understood, or a folder without a certificate or weights.
 """
 
 import sys
@@ -22,7 +22,10 @@ def main(arguments: list[str]) -> int:
     except NotCoveredError as error:
         print(f"not covered: {error}")
         return 3
-    except (RejectedError, FileNotFoundError, ValueError, KeyError, TypeError) as error:
+    except FileNotFoundError as error:
+        print(f"nothing to check: no {error.filename}")
+        return 2
+    except (RejectedError, ValueError, KeyError, TypeError) as error:
         print(f"does not hold: {error}")
         return 1
     return 0

@@ -23,6 +23,8 @@ def read_tensors(path: Path) -> dict[str, np.ndarray]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            if len({name.casefold() for name in archive.namelist()}) != len(archive.namelist()):
+                raise ValueError("two files of one name, of which PyTorch may read the other")
             names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
             if len(names) != 1:
                 raise ValueError("no pickle inside, or several")

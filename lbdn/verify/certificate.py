@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
+from decimal import ROUND_CEILING, Context
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -71,13 +72,14 @@ def check(run: str | Path) -> Iterator[str]:
     rounded = certificate["gamma_rounded"]
     if not product * UPWARD <= rounded:
         raise RejectedError(f"the layers' constants have the product {product!r}, above gamma_rounded {rounded!r}")
-    yield f"operators rounded to {certificate['precision']} prove {rounded:.7g}, layer by layer"
+    yield f"operators rounded to {certificate['precision']} prove {_up(rounded)}, layer by layer"
     each = ""
     if layers and layers[-1]["type"] == ROWS:
         _each_output(certificate, parameters[-1])
         alone = certificate["each_output"]
-        each = f"; each output alone {factor * alone['gamma']:.7g}, and {factor * alone['gamma_rounded']:.7g} rounded"
-    yield f"holds: from pixels, {factor * certificate['gamma']:.7g}-Lipschitz, and {factor * rounded:.7g} rounded{each}"
+        each = f"; each output alone {_up(factor * alone['gamma'])}, and {_up(factor * alone['gamma_rounded'])} rounded"
+    real = _up(factor * certificate["gamma"])
+    yield f"holds: from pixels, {real}-Lipschitz, and {_up(factor * rounded)} rounded{each}"
 
 
 def read_certificate(path: Path) -> dict[str, Any]:
@@ -107,12 +109,19 @@ def seal(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
+def _up(bound: float, digits: int = 7) -> str:
+    """Return a bound in decimal digits, rounded up."""
+    return f"{Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(bound).normalize():g}"
+
+
 def _described(path: Path, layers: list[dict[str, Any]]) -> None:
     """Check what no weights hold, the layers' scales and what is made of the weights, against the run's description."""
     network = json.loads(path.read_text(encoding="utf-8")).get("network", {})
     gamma, family = network.get("gamma"), network.get("family")
     product = math.prod(layer["scale"] for layer in layers)
-    if gamma is not None and not math.isclose(product, gamma, rel_tol=1e-12):
+    if network and gamma is None:
+        raise RejectedError(f"{path} describes a network without a bound")
+    if network and not math.isclose(product, gamma, rel_tol=1e-12):
         raise RejectedError(f"the layers' scales make {product!r}, but {path} describes a network of gamma {gamma!r}")
     types = [layer["type"] for layer in layers if layer["type"] not in WEIGHTLESS]
     normalized = [kind == ROWS for kind in types]
@@ -152,7 +161,7 @@ def _real(certificate: dict[str, Any], parameters: list[Tensors], proofs: list[P
                 )
         if not math.prod(map(_real_constant, layers)) <= gamma:
             raise RejectedError(f"the layers' constants don't prove gamma {gamma!r}")
-        return f"the layers' constants prove gamma {gamma:.10g}"
+        return f"the layers' constants prove gamma {_up(gamma, 10)}"
     if not _alternating(layers):
         raise RejectedError("multipliers prove a bound of fully connected layers, all but the last with an activation")
     weights, pending = [], None
@@ -167,7 +176,7 @@ def _real(certificate: dict[str, Any], parameters: list[Tensors], proofs: list[P
         raise RejectedError(f"the multipliers don't fit the weights: {error}") from error
     if not proved:
         raise RejectedError(f"the multipliers don't prove gamma {gamma!r}")
-    return f"multipliers of {sum(map(len, multipliers))} hidden units prove gamma {gamma:.10g}"
+    return f"multipliers of {sum(map(len, multipliers))} hidden units prove gamma {_up(gamma, 10)}"
 
 
 def _alternating(layers: list[dict[str, Any]]) -> bool:

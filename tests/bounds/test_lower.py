@@ -8,7 +8,7 @@ from torch import nn
 
 from lbdn import build_network
 from lbdn.bounds import empirical_lower_bound, layer_lower_bounds, lower
-from lbdn.layers import AolLin, InputNormalization, OrthogonalFc, OrthogonalLin, SandwichFc, SandwichLin
+from lbdn.layers import AolLin, InputNormalization, OrthogonalFc, OrthogonalLin, SandwichFc, SandwichLin, freeze
 from lbdn.networks import Network
 
 ROUNDING = 1 + 1e-9
@@ -264,3 +264,25 @@ def test_each_layers_search_starts_from_what_reaches_it_behind_the_normalisation
     layer_lower_bounds(network, images, steps=1, pairs=4)
     reaching = network.normalization(images).flatten(1)
     assert any(torch.equal(x, reaching) for x in seen)
+
+
+@pytest.mark.parametrize(("size", "radius"), [(255, 1e-3), (6e4, 0.15), (1e6, 1.0)])
+def test_rounding_of_large_inputs_is_not_taken_for_slope(size, radius):
+    layer = OrthogonalLin(8, 8)
+    found = empirical_lower_bound(layer, size * torch.rand(20, 8), radius=radius, **QUICK).ratio
+    assert 0.99 <= found <= 1 + 1e-8
+
+
+def test_a_radius_below_what_inputs_resolve_is_an_error():
+    with pytest.raises(ValueError, match=r"raise radius, now 0\.15"):
+        empirical_lower_bound(OrthogonalLin(8, 8), 1e12 * torch.rand(20, 8), **QUICK)
+
+
+def test_a_frozen_network_has_the_bounds_of_the_network():
+    network = build_network("mlp", "orthogonal", input_shape=(1, 3, 3), outputs=2)
+    x = torch.rand(4, 1, 3, 3)
+    frozen = freeze(network)
+    frozen(x)
+    for search in (empirical_lower_bound, layer_lower_bounds):
+        expected, actual = (search(n, x, steps=2, pairs=4) for n in (network, frozen))
+        assert getattr(actual, "ratio", actual) == pytest.approx(getattr(expected, "ratio", expected), rel=1e-6)

@@ -10,6 +10,7 @@ import torch
 
 from lbdn import build_network
 from lbdn.bounds import SoundNetwork, pair_bounds, plain_sums
+from lbdn.cayley import inverse_cayley
 from lbdn.certify import certified_radius
 from lbdn.layers import (
     AolLin,
@@ -17,6 +18,7 @@ from lbdn.layers import (
     LastLayerNormalization,
     LotLin,
     OrthogonalLin,
+    SandwichFc,
     SandwichLin,
     SocLin,
     SpectralLin,
@@ -276,3 +278,27 @@ def test_a_network_whose_operators_are_off_gets_larger_bounds_not_a_false_certif
     monkeypatch.setattr(OrthogonalLin, "operators", lambda self: (1.5 * operators(self)[0],))
     broken = SoundNetwork(net, x)
     torch.testing.assert_close(broken.pairs, 1.5 * sound, rtol=1e-5, atol=0)
+
+
+def test_a_layer_that_occurs_twice_counts_twice():
+    layer = perturb(SandwichFc(8, 8, scale=2.0))
+    net = Network([layer, layer, SandwichLin(8, 3)], outputs=3, gamma=4.0).requires_grad_(False)
+    x = torch.randn(200, 8)
+    sound = SoundNetwork(net, x[:1])
+    assert [step.name for step in sound.steps] == ["body.0", "body.1", "body.2"]
+    assert (sound.pairs >= pair_bounds(net)).all()
+    labels = freeze(net)(x).argmax(1)
+    assert (sound.radius(x, labels) <= certified_radius(freeze(net)(x), labels, pair_bounds(net))).all()
+
+
+def test_pairs_say_no_more_than_a_bound_that_the_scales_do_not_make():
+    first, last = SandwichLin(2, 2).double(), SandwichLin(2, 2).double()
+    for layer, norms in ((first, [1.0, 0.1]), (last, [0.1, 1.0])):
+        B = torch.diag(torch.tensor(norms, dtype=torch.float64))
+        A = torch.diag((1 - B.diagonal() ** 2).sqrt())
+        layer.stacked.data = inverse_cayley(A, B)
+        layer.gain.data = layer.stacked.data.norm()
+    net = Network([first, last], outputs=2, gamma=0.1000001).requires_grad_(False)
+    found = (last.operators()[0] @ first.operators()[0]).detach()
+    assert float(torch.linalg.matrix_norm(found, 2)) == pytest.approx(0.1)
+    assert float(pair_bounds(net)[0, 1]) >= float((found[0] - found[1]).norm())

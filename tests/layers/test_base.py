@@ -19,6 +19,7 @@ from lbdn.layers import (
     SllFc,
     freeze,
 )
+from lbdn.layers.base import Layer
 from lbdn.networks import build_network
 from tests.oracles import perturb
 
@@ -159,3 +160,37 @@ def test_few_samples_of_many_inputs_give_what_the_operators_give(layer, samples)
     torch.testing.assert_close(actual, expected)
     weight = torch.randn_like(expected)
     torch.testing.assert_close(*(torch.autograd.grad(y, leaves, weight) for y in (actual, expected)))
+
+
+@modules
+def test_a_frozen_copy_serves_gradients_after_inference_and_other_precisions(build, shape):
+    frozen, x = freeze(build()), torch.rand(2, *shape)
+    with torch.inference_mode():
+        expected = frozen(x)
+    x.requires_grad_()
+    torch.testing.assert_close(frozen(x), expected)
+    assert torch.autograd.grad(frozen(x).sum(), x)[0].isfinite().all()
+    assert frozen.double()(x.detach().double()).dtype == torch.float64
+
+
+@modules
+def test_no_inputs_give_no_outputs(build, shape):
+    module = build()
+    assert len(module(torch.zeros(0, *shape))) == len(freeze(module)(torch.zeros(0, *shape))) == 0
+
+
+def test_a_module_that_occurs_twice_is_frozen_twice():
+    layer = SandwichFc(3, 3)
+    frozen = freeze(nn.Sequential(layer, layer))
+    assert [type(module).__name__ for module in frozen] == ["Frozen", "Frozen"]
+
+
+@modules
+def test_autocast_leaves_operators_in_their_precision(build, shape):
+    module, x = build(), torch.rand(2, *shape)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = module(x)
+    outputs.float().square().sum().backward()
+    for layer in module.modules():
+        assert not isinstance(layer, Layer) or all(p.grad.dtype == torch.float32 for p in layer.parameters())
+    torch.testing.assert_close(outputs.float(), module(x), rtol=0.1, atol=0.1)

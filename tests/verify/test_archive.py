@@ -2,6 +2,7 @@
 
 import pickle
 import zipfile
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -99,3 +100,14 @@ def test_files_that_are_no_archive_or_not_there_are_an_error(tmp_path):
     (tmp_path / "weights.pt").write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(ValueError, match="holds no dictionary of tensors"):
         read_tensors(tmp_path / "weights.pt")
+
+
+@pytest.mark.parametrize("name", ["archive/data/0", "archive/DATA/0"])
+def test_two_files_of_one_name_are_an_error(tmp_path, name):
+    path = saved(tmp_path, {"a": torch.zeros(2)})
+    with zipfile.ZipFile(path, "a") as archive:
+        name = name.replace("archive", archive.namelist()[0].split("/")[0])
+        with pytest.warns(UserWarning, match="Duplicate") if name in archive.namelist() else nullcontext():
+            archive.writestr(name, np.ones(2, np.float32).tobytes())
+    with pytest.raises(ValueError, match="two files of one name"):
+        read_tensors(path)

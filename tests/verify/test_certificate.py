@@ -29,7 +29,7 @@ from lbdn.layers import (
 from lbdn.networks import Network
 from lbdn.runs import save_run, save_tensors, weights_digest
 from lbdn.verify.__main__ import main
-from lbdn.verify.certificate import RejectedError, check, seal
+from lbdn.verify.certificate import RejectedError, _up, check, seal
 from lbdn.verify.layers import NotCoveredError, diagonal, matrices_hold, operators
 from tests.oracles import perturb
 from tests.verify.runs import certified, contents, resealed
@@ -263,3 +263,17 @@ def test_the_checker_is_a_command_that_needs_numpy_and_nothing_else(tmp_path):
     assert holds.startswith("holds: ")
     own = [f"lbdn.verify.{name}" for name in ("__main__", "archive", "certificate", "layers", "lmi", "matrices")]
     assert modules == str(["lbdn", "lbdn.verify", *own])
+
+
+def test_no_bound_is_proved_of_a_network_that_is_described_without_one(tmp_path):
+    folder = certified(tmp_path)
+    description = json.loads((folder / "run.json").read_text())
+    description["network"] |= {"family": "plain", "gamma": None}
+    (folder / "run.json").write_text(json.dumps(description))
+    with pytest.raises(RejectedError, match="describes a network without a bound"):
+        list(check(folder))
+
+
+@pytest.mark.parametrize(("bound", "text"), [(1.0, "1"), (1.00000004, "1.000001"), (123456789.0, "1.234568e+8")])
+def test_bounds_are_said_rounded_up(bound, text):
+    assert _up(bound) == text
