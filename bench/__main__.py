@@ -20,29 +20,37 @@ from bench.work import measure_certification, measure_epoch, measure_toy
 from lbdn import registry
 from lbdn.files import read_json, write_json, write_text
 from lbdn.memory import keep_freed_memory
-from stages.common import PREPARED, device_option
+from stages.common import PREPARED, device_option, errors_in_one_line
 
 AS_STAGES = ("toy", "search", "attack")  # on one thread, as the study's stages
 
 
 def trained(folder: Path) -> list[Path]:
-    """Return the run folders of an experiment that hold a trained model."""
-    return sorted(path.parent for path in folder.glob("*/run.json"))
+    """Return the run folders of an experiment that hold a trained model.
+
+    Raises:
+        FileNotFoundError: if there are none.
+    """
+    found = sorted(path.parent for path in folder.glob("*/run.json"))
+    if not found:
+        raise FileNotFoundError(f"no trained networks in {folder}; `make study` trains them")
+    return found
 
 
 @click.command()
 @click.option("--section", "sections", multiple=True, type=click.Choice(list(SECTIONS)), help="All by default.")
 @click.option("--family", "families", multiple=True, help="Of layers; all by default.")
-@click.option("--size", "sizes", multiple=True, default=("small",), show_default=True, help="Of KWLarge.")
-@click.option("--image", default=32, show_default=True, help="Height and width of the images.")
+@click.option("--size", "sizes", multiple=True, default=("small",), show_default=True, help="Of KWLarge, in `layers`.")
+@click.option("--image", default=32, show_default=True, help="Height and width, in `layers`.")
 @click.option("--batch", default=256, show_default=True, help="Images in a step.")
-@click.option("--repetitions", default=5, show_default=True, help="Of every timed piece of work.")
+@click.option("--repetitions", default=5, show_default=True, help="Of a step and an evaluation.")
 @click.option("--threads", type=int, help="Of the CPU; one for each core by default.")
 @click.option("--limit", default=4.0, show_default=True, help="Seconds that a step may take where cost grows.")
 @click.option("--runs", default=Path("runs"), type=click.Path(path_type=Path), help="Of the toy and the study.")
 @click.option("--attacked", default=100, show_default=True, help="Images that AutoAttack gets.")
 @click.option("--output", default=Path("reports/bench"), type=click.Path(path_type=Path), help="Folder to write.")
 @device_option
+@errors_in_one_line
 def main(
     sections: tuple[str, ...],
     families: tuple[str, ...],
@@ -67,7 +75,8 @@ def main(
     torch.set_num_threads(threads)
     keep_freed_memory()
     names = list(families) or registry.names("families")
-    toy, study = trained(runs / "toy"), trained(runs / "study")
+    for name in names:
+        registry.find("families", name)
     shape = (3, image, image)
     works: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "layers": lambda: [
@@ -80,16 +89,24 @@ def main(
         "toy": lambda: measure_toy(names, device=device),
         "epoch": lambda: measure_epoch(names, batch=batch, device=device),
         "certification": lambda: measure_certification(names, batch=batch, device=device),
-        "search": lambda: measure_search([*toy, *study], PREPARED, device),
-        "attack": lambda: measure_attack(study, PREPARED, device, images=attacked, radii_255=(36, 72, 108)),
+        "search": lambda: measure_search([*trained(runs / "toy"), *trained(runs / "study")], PREPARED, device),
+        "attack": lambda: measure_attack(
+            trained(runs / "study"), PREPARED, device, images=attacked, radii_255=(36, 72, 108)
+        ),
         "peers": measure_peers,
         "scale": lambda: measure_scale(names, device=device, limit=limit),
         "largest": lambda: measure_largest(device),
     }
     conditions = machine(device) | {"batch": batch}
     stem = output / re.sub(r"[^a-z0-9]+", "-", conditions["device"].lower()).strip("-")
-    old = read_json(stem.with_suffix(".json")) if stem.with_suffix(".json").exists() else {}
-    results: dict[str, Any] = old if old.get("machine") == conditions else {"machine": conditions}
+    results: dict[str, Any] = {"machine": conditions}
+    if stem.with_suffix(".json").exists():
+        results = read_json(stem.with_suffix(".json"))
+    if results["machine"] != conditions:
+        raise ValueError(
+            f"{stem}.json was measured under other conditions, {results['machine']}, not {conditions}; name another "
+            "folder by --output, or move that file away"
+        )
     for name in sections or SECTIONS:
         click.echo(name)
         torch.set_num_threads(1 if name in AS_STAGES else threads)

@@ -73,7 +73,7 @@ def write_onnx(network: Network, path: str | Path, *input_shape: int) -> None:
         import onnx
         import onnxscript  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("ONNX takes two more packages: pip install 'lbdn[onnx]'") from error
+        raise ModuleNotFoundError("ONNX takes two more packages: pip install onnx onnxscript") from error
     layers = plain(network, *input_shape)
     example = torch.zeros(2, *input_shape, dtype=next(network.parameters()).dtype)
     program = torch.onnx.export(

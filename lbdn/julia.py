@@ -103,7 +103,7 @@ def _bson() -> Any:
     try:
         import bson.int64
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("models of Julia's BSON.jl take pymongo: pip install 'lbdn[julia]'") from error
+        raise ModuleNotFoundError("models of Julia's BSON.jl take pymongo: pip install pymongo") from error
     return bson
 
 

@@ -271,3 +271,8 @@ def test_an_exponent_without_a_point_is_a_number(tmp_path):
     """YAML 1.1, which PyYAML reads, takes 1e-3 for a string."""
     text = yaml.safe_dump(GOOD).replace("learning_rate: 0.01", "learning_rate: 1e-3")
     assert load(tmp_path, text).experiment("study").training.learning_rate == 0.001
+
+
+def test_an_unknown_source_is_an_error_that_lists_the_known_ones(tmp_path):
+    with pytest.raises(ValueError, match=r"datasets\.digits\.source takes one of .*digits.*, got 'web'"):
+        load(tmp_path, changed("datasets.digits.source", "web"))

@@ -11,7 +11,19 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from lbdn.report.look import DASHES, FILLS, axes_of, color, family_handles, legend, line, logarithmic_x, mark, panels
+from lbdn.report.look import (
+    DASHES,
+    FILLS,
+    axes_of,
+    color,
+    family_handles,
+    legend,
+    line,
+    logarithmic_x,
+    mark,
+    marked_line,
+    panels,
+)
 from lbdn.report.results import Result
 from lbdn.report.tables import group, label, mean, name, percent
 
@@ -137,14 +149,14 @@ def learning_curves(results: Sequence[Result]) -> Figure:
             family = runs[0].family
             errors = np.array([100 * (1 - run.history["test_accuracy"]) for run in runs])
             epochs, center = runs[0].history["epoch"], errors.mean(axis=0)
-            axis.plot(epochs, center, linewidth=1.6, **line(family))
+            axis.plot(epochs, center, linewidth=1.4, **marked_line(family))
             if len(runs) > 1:
                 spread = errors.std(axis=0, ddof=1)
                 axis.fill_between(epochs, center - spread, center + spread, color=color(family), alpha=0.2)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
     figure.supxlabel("epoch", size=9)
     figure.supylabel("test error (%)", size=9)
-    legend(figure, family_handles(results, line))
+    legend(figure, family_handles(results, marked_line))
     return figure
 
 
@@ -236,6 +248,11 @@ def accuracy_by_gamma(results: Sequence[Result], eps: float) -> Figure:
     return figure
 
 
+def _number(value: float) -> str:
+    """Return a number with three digits, or all of those before the point."""
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
+
+
 def tightness(results: Sequence[Result]) -> Figure:
     """Return each network's empirical lower bound beside its upper bound, from pixels."""
     groups = group(results)
@@ -244,11 +261,11 @@ def tightness(results: Sequence[Result]) -> Figure:
         lower = mean([run.bound("lower") for run in runs]) or 0.0
         upper = mean([run.bound("upper") for run in runs])
         axis.plot([lower], [position], linestyle="none", zorder=3, **{**mark(runs[0].family), "markersize": 7})
-        note = f"{lower:.3g}, no upper bound"
+        note = f"{_number(lower)}, no upper bound"
         if upper is not None:
             axis.plot([lower, upper], [position, position], color="0.5", linewidth=1.2)
             axis.plot([upper], [position], color="black", marker="|", markersize=14, markeredgewidth=2)
-            note = f"{lower:.3g} of {upper:.3g}: {100 * lower / upper:.1f} %"
+            note = f"{_number(lower)} of {_number(upper)}: {100 * lower / upper:.1f} %"
         axis.annotate(note, (upper or lower, position), xytext=(9, 0), textcoords="offset points", va="center", size=8)
     axis.set_yticks(range(len(groups)), [name(runs[0], results) for runs in groups])
     axis.set_ylim(len(groups) - 0.4, -0.6)

@@ -106,12 +106,18 @@ def family_handles(
 
 def mark(family: str) -> dict[str, Any]:
     """Return the marker of a family."""
-    return {"color": color(family), "marker": MARKERS[rank(family)], "markersize": 6}
+    return {"color": color(family), "marker": MARKERS[rank(family)], "markersize": 6, "clip_on": False}
 
 
 def line(family: str) -> dict[str, Any]:
     """Return the line of a family."""
     return {"color": color(family), "linestyle": DASHES[rank(family)]}
+
+
+def marked_line(family: str) -> dict[str, Any]:
+    """Return the line of a family with a few of its markers, which tell many lines apart in black and white."""
+    places = (0.02 * rank(family), 0.3)  # of the axes, from the start and between markers
+    return {**line(family), "marker": MARKERS[rank(family)], "markersize": 4, "markevery": places}
 
 
 def rank(family: str) -> int:

@@ -154,7 +154,7 @@ def classification_section(
     if not several_gammas and (several_sizes or other_sizes):
         drawn["accuracy-by-size"] = (
             figures.accuracy_by_size(results, paper),
-            "Clean accuracy against the number of parameters; published values hollow.",
+            "Clean accuracy against the number of parameters; published values, at the paper's own budget, hollow.",
         )
     if attacked and several_gammas:
         shown["gammas"] = (
@@ -235,7 +235,8 @@ def _headline(runs: Sequence[Result]) -> dict[str, float]:
 
 def _accuracy_caption(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
     first = results[0]
-    text = f"Accuracies in percent, clean{' and certified' if first.certify is not None else ''} on all "
+    certified = " and certified (in real arithmetic)" if first.certify is not None else ""
+    text = f"Accuracies in percent, clean{certified} on all "
     text += f"{first.description['samples']['test']} test images"
     if first.attack is not None:
         text += (
@@ -246,7 +247,9 @@ def _accuracy_caption(results: Sequence[Result], paper: Mapping[str, Any]) -> st
     epochs = [run.provenance["epoch"] for run in results if "epoch" in run.provenance]
     devices = {f"{epoch['device']}, torch {epoch['torch']}" for epoch in epochs}
     if devices and any("epoch_seconds" in row for row in paper.get("networks", [])):
-        text += f" Trained on: {', '.join(sorted(devices))}; the paper's times are those of its authors' GPU."
+        text += f" Trained on: {', '.join(sorted(devices))}"
+        comparable = first.description["samples"].get("train") == paper["settings"]["train"]
+        text += "; the paper's times are those of its authors' GPU." if comparable else "."
     return " ".join([text, *([paper["note"]] if "note" in paper else [])])
 
 

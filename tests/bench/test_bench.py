@@ -195,12 +195,21 @@ def test_every_section_has_a_table():
 def test_the_command_writes_its_files_and_keeps_the_sections_that_it_does_not_measure_again(tmp_path):
     arguments = ["--family", "plain", "--batch", "2", "--repetitions", "1", "--device", "cpu", "--threads", "1"]
     arguments += ["--image", "8", "--size", "tiny", "--output", str(tmp_path), "--runs", str(tmp_path), "--limit", "0"]
-    for section in ("layers", "search", "scale"):
+    for section in ("layers", "scale"):
         result = CliRunner().invoke(main, [*arguments, "--section", section])
         assert result.exit_code == 0, result.output
     (written,) = tmp_path.glob("*.json")
     results = json.loads(written.read_text())
-    assert list(results) == ["machine", "layers", "search", "scale"]
+    assert list(results) == ["machine", "layers", "scale"]
     assert results["machine"]["threads"] == 1
     assert written.with_suffix(".md").read_text().startswith("# Cost on ")
     assert written.with_suffix(".svg").exists()
+    for wrong, message in (
+        (["--section", "search"], "no trained networks in"),
+        (["--section", "scale", "--batch", "3"], "was measured under other conditions"),
+        (["--section", "scale", "--family", "nope"], "no 'nope' among the families"),
+    ):
+        result = CliRunner().invoke(main, [*arguments, *wrong])
+        assert result.exit_code == 1
+        assert message in result.output
+        assert json.loads(written.read_text()) == results

@@ -33,7 +33,7 @@ def result(
             "dataset": "digits",
             "samples": {"train": 100, "test": 4},
             "parameters": 1234,
-            "network": {"architecture": "mlp"},
+            "network": {"architecture": "kwlarge", "outputs": 100},
             "training": {"epochs": 2, "loss": {"name": "cross-entropy"}, "augmentation": "crop-flip-jitter"},
         },
         history=pd.DataFrame(
@@ -126,6 +126,10 @@ def test_published_values_and_differences_stand_beside_measured_ones():
     assert "seconds an epoch paper" not in table  # of 50 000 images, not of 100
     assert pd.isna(table.iloc[1]["clean paper"])
     assert published_row(paper, result(gamma=4.0, size="small")) == {}
+    for other in ({"outputs": 10}, {"architecture": "deep"}):
+        elsewhere = result(gamma=2.0, size="small")
+        elsewhere.description["network"] |= other
+        assert published_row(paper, elsewhere) == {}
 
 
 def test_times_by_epoch_are_compared_where_epochs_are_as_long():
@@ -146,6 +150,10 @@ def test_rows_at_another_budget_are_marked_with_it():
     )
     paper = {"settings": {"epochs": 2, "train": 100, "attacked": 3, "seeds": 1}}
     assert budget([result()], paper) == "as published"
+    other = {"classes": 10, "temperature": 0.25, "margin": 0.5}
+    trained = result()
+    trained.description["training"]["loss"] = {"name": "cross-entropy", "temperature": 1.0}
+    assert budget([trained], {"settings": other}) == "classes 100 (paper 10), temperature 1.0 (paper 0.25)"
     assert "budget" not in tables.classification_table([result()], [], {})
 
 

@@ -184,7 +184,7 @@ def test_each_command_refuses_the_others_experiments():
 def test_without_pymongo_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "bson", None)
     monkeypatch.delitem(sys.modules, "bson.int64", raising=False)
-    refused("pip install 'lbdn[julia]'")
+    refused("pip install pymongo")
 
 
 def test_it_has_a_run_in_mlflow_like_any_other(monkeypatch, tmp_path):

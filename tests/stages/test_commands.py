@@ -21,6 +21,7 @@ import stages.plan
 import stages.prepare
 import stages.report
 import stages.train
+from lbdn.bounds.lower import LowerBound
 from lbdn.verify.__main__ import main as verify
 
 TRAINING = {"loss": {"name": "cross-entropy"}, "epochs": 2, "batch_size": 100, "learning_rate": 0.01}
@@ -143,7 +144,7 @@ def test_a_run_goes_from_training_to_the_report_page(quick_attacks):
     succeed(stages.plan)
     for experiment in ("toy", "study"):
         succeed(stages.report, experiment)
-    succeed(stages.page, "toy", "study", "never-run")
+    succeed(stages.page, "toy", "study")
 
     page = Path("reports/report.html").read_text()
     assert page.count('<img src="data:image/svg+xml;base64,') == 6
@@ -351,6 +352,7 @@ def test_a_family_an_architecture_and_a_source_of_another_package_go_through_the
             "no 'other' among the families; there are aol",
         ),
         (stages.lipschitz, ["nowhere"], "no run.json in nowhere"),
+        (stages.page, ["studi"], "there are study, toy"),
         (stages.report, ["study", "--runs", "empty"], "no grid.json in empty/study"),
         (
             stages.train,
@@ -371,3 +373,32 @@ def test_wrong_input_is_one_clear_error(stage, arguments, said):
     assert result.exit_code != 0
     assert said in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("loss", {"name": "mes"}, "toy.training: no loss 'mes'"),
+        ("augmentation", "flip", "toy.training: no augmentation 'flip'"),
+    ],
+)
+def test_the_plan_names_what_no_training_will_know(place, value, said):
+    changed = PARAMS | {"toy": PARAMS["toy"] | {"training": PARAMS["toy"]["training"] | {place: value}}}
+    Path("params.yaml").write_text(yaml.safe_dump(changed))
+    try:
+        result = run(stages.plan)
+    finally:
+        Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    assert result.exit_code == 1
+    assert said in result.output
+
+
+def test_a_bound_that_the_search_refutes_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        stages.lipschitz, "empirical_lower_bound", lambda *_, **__: LowerBound(7.0, torch.zeros(1), torch.ones(1))
+    )
+    folder = train("toy", "sandwich")
+    (folder / "lipschitz.json").unlink(missing_ok=True)
+    result = run(stages.lipschitz, folder, "--device", "cpu")
+    assert "two points with the ratio 7" in result.output
+    assert not (folder / "lipschitz.json").exists()

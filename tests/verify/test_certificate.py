@@ -229,8 +229,8 @@ def test_networks_of_other_layers_are_not_covered(tmp_path, capsys):
 
 
 def test_folders_without_a_certificate_and_calls_without_a_folder(tmp_path, capsys):
-    assert main([str(tmp_path)]) == 1
-    assert "No such file" in capsys.readouterr().out
+    assert main([str(tmp_path)]) == 2
+    assert f"nothing to check: no {tmp_path / 'certificate.json'}" in capsys.readouterr().out
     (tmp_path / "certificate.json").write_text("not JSON")
     assert main([str(tmp_path)]) == 1
     assert "is no certificate" in capsys.readouterr().out
