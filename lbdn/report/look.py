@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from lbdn import registry
 from lbdn.files import whole
 from lbdn.report.results import Result
 from lbdn.report.tables import label
@@ -121,9 +122,11 @@ def marked_line(family: str) -> dict[str, Any]:
 
 
 def rank(family: str) -> int:
-    """Return the place of a family among colours, markers and dashes; of an unknown one, by its name."""
-    known = {spelling: i for i, key in enumerate(ORDER) for spelling in (key, label(key))}
-    return known.get(family, len(ORDER) + sum(map(ord, family)) % (len(MARKERS) - len(ORDER)))
+    """Return the place of a family among colours, markers and dashes; those of other packages take turns at the rest."""
+    others = [name for name in registry.names("families") if name not in ORDER]
+    known = {spelling: i for i, key in enumerate(ORDER + others) for spelling in (key, label(key))}
+    place = known.get(family, len(ORDER))
+    return place if place < len(ORDER) else len(ORDER) + (place - len(ORDER)) % (len(MARKERS) - len(ORDER))
 
 
 def color(family: str) -> tuple[float, float, float]:

@@ -221,11 +221,20 @@ def learning_curves(results: Sequence[Result]) -> pd.DataFrame:
 def write_table(table: pd.DataFrame, stem: Path) -> None:
     """Write a table as CSV, Markdown and LaTeX, beside each other."""
     stem.parent.mkdir(parents=True, exist_ok=True)
+    table = table.apply(_aligned)
     text = table.astype(object).where(table.notna(), "")
     write_text(stem.with_suffix(".csv"), table.to_csv(index=False, lineterminator="\n"))
     write_text(stem.with_suffix(".md"), text.to_markdown(index=False, disable_numparse=True) + "\n")
     latex = text.rename(columns=lambda column: _latex(column)).map(lambda cell: _latex(str(cell)))
     write_text(stem.with_suffix(".tex"), latex.style.hide(axis="index").to_latex(hrules=True))
+
+
+def _aligned(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a column of percentages, numbers of one or two decimals, as text with equally many."""
+    if not pd.api.types.is_float_dtype(column):
+        return column
+    decimals = max(len(str(value).partition(".")[2]) for value in column.dropna()) if column.notna().any() else 0
+    return column.map(lambda value: f"{value:.{decimals}f}", na_action="ignore") if decimals in (1, 2) else column
 
 
 def mean(values: Sequence[float | None]) -> float | None:

@@ -355,3 +355,9 @@ def test_a_lower_bound_far_beyond_all_upper_ones_stands_at_the_edge_with_its_num
     for axis in figure.axes:
         assert [text.get_text() for text in axis.texts] == ["4,892 →"]
         assert axis.get_xlim()[1] < 3
+
+
+def test_percentages_of_a_column_have_equally_many_decimals(tmp_path):
+    table = pd.DataFrame({"a": [45.0, 47.71, None], "b": [1.827, 258.28, 2.0], "c": [1, 2, 3]})
+    tables.write_table(table, tmp_path / "table")
+    assert (tmp_path / "table.csv").read_text() == "a,b,c\n45.00,1.827,1\n47.71,258.28,2\n,2.0,3\n"
