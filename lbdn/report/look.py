@@ -122,7 +122,7 @@ def marked_line(family: str) -> dict[str, Any]:
 
 
 def rank(family: str) -> int:
-    """Return the place of a family among colours, markers and dashes; those of other packages take turns at the rest."""
+    """Return the place of a family among colours, markers and dashes; families of other packages share the rest."""
     others = [name for name in registry.names("families") if name not in ORDER]
     known = {spelling: i for i, key in enumerate(ORDER + others) for spelling in (key, label(key))}
     place = known.get(family, len(ORDER))
