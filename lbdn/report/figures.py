@@ -241,7 +241,6 @@ def accuracy_by_gamma(results: Sequence[Result], eps: float) -> Figure:
         gammas = sorted({result.gamma for result in members if result.gamma is not None})
         axis.set_xticks(gammas, [f"{gamma:g}" for gamma in gammas])
         axis.xaxis.set_minor_locator(NullLocator())
-    axes[0].set_ylim(0, None)
     figure.supxlabel("γ, from normalised input", size=9)
     figure.supylabel(f"accuracy at {255 * eps:.3g}/255 (%)", size=9)
     legend(figure, family_handles(results, lambda family: mark(family) | line(family)))

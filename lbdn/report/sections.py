@@ -158,12 +158,12 @@ def classification_section(
         )
     if attacked and several_gammas:
         shown["gammas"] = (
-            tables.gammas_table(results, attacked[0]),
-            f"Accuracy in percent under AutoAttack at {255 * attacked[0]:.3g}/255, by γ.",
+            tables.gammas_table(results, attacked[-1]),
+            f"Accuracy in percent under AutoAttack at {255 * attacked[-1]:.3g}/255, by γ.",
         )
         drawn["accuracy-by-gamma"] = (
-            figures.accuracy_by_gamma(results, attacked[0]),
-            f"Accuracy under AutoAttack at {255 * attacked[0]:.3g}/255 against the Lipschitz bound γ.",
+            figures.accuracy_by_gamma(results, attacked[-1]),
+            f"Accuracy under AutoAttack at {255 * attacked[-1]:.3g}/255 against the Lipschitz bound γ.",
         )
     if searched:
         shown["bounds"] = (
