@@ -287,3 +287,13 @@ def test_inputs_of_another_size_are_value_errors(architecture, size, shape, fami
 def test_normalization_alone_is_part_of_the_bound():
     network = only_last_layer(normalization=InputNormalization([0.5], [0.1]))
     assert network.pixel_gamma == pytest.approx(10 * network.gamma)
+
+
+@each({name: case for name, case in ARCHITECTURES.items() if name in ("mlp", "kwlarge 8x8")})
+@all_families
+def test_half_precision_computes_the_same_as_far_as_it_goes(architecture, size, shape, family):
+    network = build_network(architecture, family, size=size, input_shape=shape, outputs=3)
+    x = torch.rand(4, *shape)
+    outputs = copy.deepcopy(network).bfloat16()(x.bfloat16())
+    assert outputs.dtype == torch.bfloat16
+    torch.testing.assert_close(outputs.float(), network(x), rtol=0.03, atol=0.03)

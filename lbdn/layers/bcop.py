@@ -18,6 +18,7 @@ from lbdn.layers.base import Activated, Activation, Family, uniform
 from lbdn.layers.constrained import ConstrainedLin
 from lbdn.layers.convolution import CircularConv
 from lbdn.layers.norms import polar
+from lbdn.precision import at_least_single
 
 
 class BcopLin(ConstrainedLin):
@@ -97,13 +98,13 @@ class BcopConv(CircularConv):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`, at each frequency."""
-        kernel = polar(self.weight)[:, :, None, None]
+        kernel = polar(at_least_single(self.weight))[:, :, None, None]
         if self.factors is not None:
             wide = self.outputs < self.columns
-            factors = [polar(Y) for Y in self.factors]
+            factors = [polar(Y) for Y in at_least_single(self.factors)]
             kernel = block_convolution(kernel.transpose(0, 1) if wide else kernel, factors)
             kernel = kernel.transpose(0, 1) if wide else kernel
-        return (real_form(self.scale * self.matrices(kernel, *size)),)
+        return (real_form(self.scale * self.matrices(kernel, *size)).to(self.weight.dtype),)
 
 
 def block_convolution(kernel: Tensor, factors: Iterable[Tensor]) -> Tensor:

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from lbdn.circular import real_form
 from lbdn.layers.base import Activation, Layer, positive_scale, positive_size, uniform
 from lbdn.layers.convolution import CircularConv
+from lbdn.precision import at_least_single
 
 
 class ConstrainedLin(Layer):
@@ -36,7 +37,8 @@ class ConstrainedLin(Layer):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`."""
-        return (self.scale * self.constrain(self.weight),)
+        matrix = self.scale * self.constrain(at_least_single(self.weight))
+        return (matrix.to(self.weight.dtype),)
 
     def transform(self, x: Tensor, *operators: Tensor) -> Tensor:
         """Return the output of the layer."""
@@ -84,4 +86,5 @@ class ConstrainedConv(CircularConv):
 
     def operators(self, *size: int) -> tuple[Tensor, ...]:
         """Return :math:`s W`, at each frequency."""
-        return (real_form(self.scale * self.constrain(self.matrices(self.weight, *size))),)
+        matrices = self.constrain(self.matrices(at_least_single(self.weight), *size))
+        return (real_form(self.scale * matrices).to(self.weight.dtype),)

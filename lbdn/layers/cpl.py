@@ -22,6 +22,7 @@ from lbdn.layers.base import (
 )
 from lbdn.layers.norms import norm_bound
 from lbdn.layers.residual import ResidualConv, ResidualFc, step
+from lbdn.precision import at_least_single
 
 
 class CplFc(ResidualFc):
@@ -61,7 +62,7 @@ class CplFc(ResidualFc):
         r"""Return :math:`V = W^T / m`, :math:`m = \max|W|`, and :math:`2 m / \beta^2`; their product is in range."""
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
-        return scaled, step(norm_bound(scaled) ** 2, size_of_weight)
+        return scaled, step(norm_bound(at_least_single(scaled)) ** 2, size_of_weight).to(scaled.dtype)
 
 
 class CplConv(ResidualConv):
@@ -107,7 +108,8 @@ class CplConv(ResidualConv):
         size_of_weight = largest(self.weight)
         scaled = self.weight / size_of_weight
         height, width = (pixels + self.weight.shape[-1] // 2 for pixels in size)
-        return scaled, step(norm_bound(kernel_spectrum(scaled, height, width)) ** 2, size_of_weight)
+        bound = norm_bound(kernel_spectrum(at_least_single(scaled), height, width))
+        return scaled, step(bound**2, size_of_weight).to(scaled.dtype)
 
 
 FAMILY = Family(fc=CplFc, conv=CplConv, strides=False, residual=True, widths={"mlp": (128,) * 3})
