@@ -435,3 +435,11 @@ def test_images_that_the_square_attack_cannot_take_are_refused_by_name(quick):
     network = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     with pytest.raises(ValueError, match=r"4, 4"):
         autoattack(network, torch.rand(3, 1, 4, 4), torch.tensor([0, 1, 2]), eps=[1e-4], seed=0)
+
+
+def test_images_that_nothing_breaks_have_an_infinite_radius_and_a_state_file(certified_task, tmp_path):
+    certified = certified_task["certified"]
+    task = certified_task | {"certified": torch.where(certified > certified.median(), torch.inf, certified)}
+    first = run(task, audit=0, state=tmp_path / "state.json")
+    assert first == run(task, audit=0, state=tmp_path / "state.json")
+    assert sum(row["radius"] > 1e300 for row in first) == 10
