@@ -45,8 +45,9 @@ def cayley_for(x: Tensor, stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     r"""Return :math:`x', A^*, B'` with :math:`x' B' = x B^*`, for a layer that takes no more than this product.
 
     :math:`B^* = Y B'` with :math:`B' = -2 (I + Z)^{-1}`. Where x has few rows, :math:`(x Y) B'` costs less than
-    :math:`x (Y B')`, half of all in training a layer of many inputs. In another precision than that of x, which stands
-    for a large ``stacked``, the factors would lose digits; there, and for many rows, :math:`x' = x, B' = B^*`.
+    :math:`x (Y B')`: in training, about half of what a layer of many inputs takes. In another precision than that of x,
+    which stands for a large ``stacked``, the factors would lose digits; there, and for many rows,
+    :math:`x' = x, B' = B^*`.
 
     Args:
         x: ``(..., p)``.
@@ -54,6 +55,8 @@ def cayley_for(x: Tensor, stacked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Returns:
         ``(..., q)`` or ``(..., p)``, ``(q, q)``, and ``(q, q)`` or ``(p, q)``.
+
+    Source: as ``cayley``.
     """
     q = stacked.shape[-1]
     rows = x.shape[:-1].numel()

@@ -97,7 +97,8 @@ def _function(activation: Any) -> Any:
     """Return what two activations have in common only if they compute the same."""
     if not isinstance(activation, nn.Module):
         return activation
-    own = {name: value for name, value in vars(activation).items() if name not in vars(nn.Module())}
+    common = vars(nn.Module())
+    own = {name: value for name, value in vars(activation).items() if name not in common}
     return type(activation), repr(own), *(str(value.tolist()) for value in activation.state_dict().values())
 
 

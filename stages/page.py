@@ -19,8 +19,9 @@ def main(experiments: tuple[str, ...], reports: Path) -> None:
 
     An experiment that is off or was never run has no section.
     """
+    params = load_params()
     for experiment in experiments:
-        load_params().experiment(experiment)
+        params.experiment(experiment)
     write_text(reports / "report.html", render_page(reports, experiments))
 
 

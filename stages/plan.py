@@ -12,7 +12,7 @@ from lbdn.training import make_loss
 from stages.common import NEEDED, errors_in_one_line
 
 
-def check_training(name: str, experiment: Experiment) -> None:
+def check_names(name: str, experiment: Experiment) -> None:
     """Check what the names in an experiment's settings stand for, before any of its networks is trained.
 
     Raises:
@@ -40,13 +40,14 @@ def main(runs: Path) -> None:
     """
     params = load_params()
     for name, experiment in params.experiments.items():
+        check_names(name, experiment)
+    for name, experiment in params.experiments.items():
         grid = {
             "cells": params.cells(name),
             "certify_radii_255": experiment.certify.radii_255 if experiment.certify else [],
             "published": experiment.published or name,
         }
         write_json(runs / name / "grid.json", grid)
-        check_training(name, experiment)
     for dataset in params.datasets:
         write_json(NEEDED / f"{dataset}.json", params.needs(dataset))
 

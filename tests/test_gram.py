@@ -9,7 +9,7 @@ def plain(vectors, weights):
     return (vectors @ vectors.mT).abs() @ weights
 
 
-@pytest.fixture(params=[(5, 0), (5, 1000), (3, 0), (3, 1000), (2, 0)], ids="block {0[0]}, kept {0[1]}".format)
+@pytest.fixture(params=[(5, 0), (5, 1000), (3, 0), (3, 1000), (2, 0), (100, 0)], ids="block {0[0]}, kept {0[1]}".format)
 def _blocks(request, monkeypatch):
     monkeypatch.setattr(gram, "BLOCK", request.param[0])
     monkeypatch.setattr(gram, "KEPT", request.param[1])

@@ -159,7 +159,7 @@ def unit_norm(direction: Tensor, dim: int | None = None) -> Tensor:
 
 
 def weight_normalized(direction: Tensor, gain: Tensor) -> Tensor:
-    """Return ``gain * direction / |direction|``, for the Cayley transform; in float64 if the gain is large, or half.
+    """Return ``gain * direction / |direction|`` for the Cayley transform, in float64 for large gains and for halves.
 
     The transform's rounding error is about the square of the gain times the precision: in float32 it would break the
     bound of a layer with a gain of a thousand. At a gain of 1e5 the same happens in float64: there it saturates.

@@ -6,7 +6,7 @@ from torch import nn
 from lbdn.circular import kernel_spectrum
 from lbdn.layers import CplConv, CplFc
 from lbdn.layers.norms import norm_bound
-from tests.oracles import assert_lipschitz, circular_convolution, dense_operator, perturb, spectral_norm
+from tests.oracles import circular_convolution, dense_operator, perturb, spectral_norm
 
 SIZES = [(4, 5), (3, 3), (2, 1), (1, 1)]
 sizes = pytest.mark.parametrize("size", SIZES, ids=str)
@@ -71,13 +71,3 @@ def test_filters_of_zero_add_nothing(build, shape):
     layer, x = build(3, 4), torch.randn(2, *shape)
     layer.weight.data.zero_()
     assert torch.equal(layer(x), x)
-
-
-@pytest.mark.parametrize(("build", "shape"), [(CplFc, (3,)), (CplConv, (3, 4, 5))])
-@pytest.mark.parametrize("size", [1e-20, 1e-39])
-@pytest.mark.parametrize("filters", [slice(1), slice(None)], ids=["one", "all"])
-def test_filters_of_next_to_nothing_keep_outputs_finite_and_the_bound(build, shape, size, filters):
-    layer = build(3, 4)
-    layer.weight.data[filters] *= size
-    assert layer(torch.randn(2, *shape)).isfinite().all()
-    assert_lipschitz(layer, shape, 1, torch.float32)

@@ -54,6 +54,7 @@ def test_strided_convolutions_are_semi_orthogonal(p, q, k):
 def test_the_exponent_of_the_papers_text_is_flagged():
     layer = linear_part(LotLin(5, 3, bias=False))
     assert not near(dense_operator(layer, (5,)), orthogonalized(layer.weight.detach(), exponent=-1))
+    assert not near(orthogonalized(layer.weight.detach(), exponent=-1), orthogonalized(layer.weight.detach()))
 
 
 def test_scaling_the_weight_changes_nothing():
