@@ -32,7 +32,7 @@ def draw_scale(rows: Sequence[Mapping[str, Any]], stem: Path) -> None:
             kind="line",
             markers={label(family): mark(family)["marker"] for family in families},
             dashes=False,
-            height=2.2,
+            height=1.7,
             facet_kws={"sharex": "col", "sharey": "row"},
         )
         grid.set(xscale="log", yscale="log")

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,8 @@ def autoattack(
     Images are attacked where the answer is open. Radii come in ascending order, and an image that is broken at one
     counts as broken at every larger one, since the same perturbation is allowed there. An image that is certified at a
     radius can't be broken there and isn't attacked, except for a random sample that puts the certificates to the test.
-    Every batch is attacked with the same seed on its own; with a state file, finished batches are kept, and a later
-    call with the same arguments goes on after them with the same result.
+    Every batch is attacked with the same seed on its own, at every radius. With a state file, what is finished is kept,
+    a batch at a radius, and a later call with the same arguments goes on after that with the same result.
 
     Args:
         network: on pixels in [0, 1], to logits ``(n, classes)``.
@@ -75,7 +76,7 @@ def autoattack(
         certified: ``(n,)``, certified radii in pixel units, zero where there is none; None to attack all images.
         audit: how many certified images to attack all the same, at each radius.
         numbers: of the images, for rows and errors; by default those from 0.
-        state: a file for finished batches, or None.
+        state: a file for what is finished, or None.
         identity: what makes this attack the same as an interrupted one, besides the other arguments.
 
     Returns:
@@ -102,7 +103,8 @@ def autoattack(
     positive_size(batch_size=batch_size)
     frozen = freeze(network)
     with torch.no_grad():
-        check_labels(labels, len(images), frozen(images[:1]).shape[-1])
+        classes = frozen(images[:1]).shape[-1]
+    check_labels(labels, len(images), classes)
     if certified is not None and certified.shape != labels.shape:
         raise ValueError(f"certified takes one radius for each of {len(labels)} images, got {tuple(certified.shape)}")
     radii = sorted(eps)
@@ -119,23 +121,39 @@ def autoattack(
         "data": data,
         "identity": dict(identity or {}),
     }
+    batches = [slice(start, start + batch_size) for start in range(0, len(images), batch_size)]
     rows: list[dict[str, Any]] = []
     if state is not None and state.exists():
         saved = read_json(state)
         rows = saved["rows"] if saved["identity"] == same else []
+    if not rows:
+        columns = {
+            "image": range(len(images)) if numbers is None else numbers,
+            "label": labels.tolist(),
+            "prediction": [answer for batch in batches for answer in _predictions(frozen, images[batch])],
+            "radius": [""] * len(images) if certified is None else certificates.tolist(),
+        }
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     audited = _sample(certificates, radii, audit, seed)
-    starts = range(len(rows), len(images), batch_size)
-    for start in tqdm(starts, "AutoAttack, batches", disable=None):
-        batch = slice(start, start + batch_size)
+    rounds = list(product(batches, range(len(radii))))
+    for batch, i in tqdm(rounds, "AutoAttack, batches by radii", disable=None):
+        if f"robust@{radii[i]:.6g}" in rows[batch.start]:
+            continue
+        # AutoAttack's doubts about the network (random? no gradients?) once, not for every batch.
+        # With three classes it warns of a targeted loss that attacks_for has replaced.
+        doubts = logging.WARNING if batch.start == 0 and classes > 3 else logging.ERROR
+        logging.getLogger("auto-attack").setLevel(doubts)
         with torch.random.fork_rng([images.device] if images.is_cuda else []):
-            attacked = _attack_batch(
-                frozen, images[batch], labels[batch], certificates[batch], audited[:, batch], radii, seed, start
+            adversary = _adversary(frozen, classes, radii[i], seed, images.device)
+            _attack_batch(
+                adversary,
+                images[batch],
+                labels[batch],
+                rows[batch],
+                certificates[batch],
+                audited[i, batch],
+                radii[: i + 1],
             )
-        for row in attacked:
-            row["image"] = row["image"] if numbers is None else numbers[row["image"]]
-            _check_certificate(row, radii)
-            row["radius"] = "" if certified is None else row["radius"]
-        rows += attacked
         if state is not None:
             write_json(state, {"identity": same, "rows": rows})
     return rows
@@ -148,62 +166,47 @@ def _sample(certificates: Tensor, radii: Sequence[float], audit: int, seed: int)
     return (certified & (certified.cumsum(1) <= audit))[:, order.argsort()]
 
 
-def _attack_batch(
-    network: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    certificates: Tensor,
-    audited: Tensor,
-    radii: Sequence[float],
-    seed: int,
-    first: int,
-) -> list[dict[str, Any]]:
+def _predictions(network: nn.Module, images: Tensor) -> list[int]:
     with torch.no_grad():
         logits = network(images)
     if not torch.isfinite(logits).all():
         raise ValueError("autoattack takes a network with finite logits, got NaN or infinity")
-    prediction = logits.argmax(1)
-    robust = prediction == labels
-    attacked = prediction.clone()
-    rows: list[dict[str, Any]] = [
-        {"image": first + i, "label": label, "prediction": answer, "radius": radius}
-        for i, (label, answer, radius) in enumerate(
-            zip(labels.tolist(), prediction.tolist(), certificates.tolist(), strict=True)
-        )
-    ]
-    for eps, chosen in zip(radii, audited, strict=True):
-        certified = certificates > eps * ROUNDING
-        decisions = np.where(certified, np.where(chosen, "audit", "certificate"), "attack")
-        decisions = np.where(robust.cpu(), decisions, "smaller radius")
-        decisions = np.where((prediction == labels).cpu(), decisions, "prediction")
-        alive = (robust & (chosen | ~certified).to(robust.device)).nonzero().squeeze(1)
-        if len(alive):
-            # AutoAttack's doubts about the network (random? no gradients?) once, not for every batch.
-            # With three classes it warns of a targeted loss that attacks_for has replaced.
-            doubts = logging.WARNING if first == 0 and logits.shape[1] > 3 else logging.ERROR
-            logging.getLogger("auto-attack").setLevel(doubts)
-            adversary = _adversary(network, logits.shape[1], eps, seed, images.device)
-            adversarial, answers = adversary.run_standard_evaluation(
-                images[alive], labels[alive], batch_size=len(alive)
-            )
-            distance = (adversarial - images[alive]).double().flatten(1).norm(dim=1)
-            attacked[alive] = torch.where(distance <= eps * ROUNDING, answers, labels[alive])
-            robust = attacked == labels
-        for row, flag, answer, decision in zip(rows, robust.tolist(), attacked.tolist(), decisions, strict=True):
-            row[f"robust@{eps:.6g}"] = int(flag)
-            row[f"attacked@{eps:.6g}"] = answer
-            row[f"decided_by@{eps:.6g}"] = str(decision)
-    return rows
+    return logits.argmax(1).tolist()
 
 
-def _check_certificate(row: Mapping[str, Any], radii: Sequence[float]) -> None:
-    for eps in radii:
-        if row["radius"] > eps * ROUNDING and not row[f"robust@{eps:.6g}"]:
+def _attack_batch(
+    adversary: Any,
+    images: Tensor,
+    labels: Tensor,
+    rows: list[dict[str, Any]],
+    certificates: Tensor,
+    audited: Tensor,
+    radii: Sequence[float],
+) -> None:
+    """Attack at the last of the radii, those before it done, and write the answers into the rows."""
+    *smaller, eps = radii
+    last = f"attacked@{smaller[-1]:.6g}" if smaller else "prediction"
+    prediction, attacked = (torch.tensor([row[answer] for row in rows]) for answer in ("prediction", last))
+    true = labels.cpu()
+    robust = attacked == true
+    certified = certificates > eps * ROUNDING
+    decisions = np.where(certified, np.where(audited, "audit", "certificate"), "attack")
+    decisions = np.where(robust, decisions, "smaller radius")
+    decisions = np.where(prediction == true, decisions, "prediction")
+    alive = (robust & (audited | ~certified)).nonzero().squeeze(1).to(images.device)
+    if len(alive):
+        adversarial, answers = adversary.run_standard_evaluation(images[alive], labels[alive], batch_size=len(alive))
+        distance = (adversarial - images[alive]).double().flatten(1).norm(dim=1)
+        attacked[alive.cpu()] = torch.where(distance <= eps * ROUNDING, answers, labels[alive]).cpu()
+    for row, answer, certificate, decision in zip(rows, attacked.tolist(), certificates, decisions, strict=True):
+        if certificate > eps * ROUNDING and answer != row["label"]:
             raise ValueError(
-                f"image {row['image']} is certified at {row['radius']:.6g} and broken at {eps:.6g}: predicted as "
-                f"{row[f'attacked@{eps:.6g}']}, not {row['label']}; the bound or the margins behind the certificate "
-                f"are wrong"
+                f"image {row['image']} is certified at {certificate:.6g} and broken at {eps:.6g}: predicted as "
+                f"{answer}, not {row['label']}; the bound or the margins behind the certificate are wrong"
             )
+        row[f"robust@{eps:.6g}"] = int(answer == row["label"])
+        row[f"attacked@{eps:.6g}"] = answer
+        row[f"decided_by@{eps:.6g}"] = str(decision)
 
 
 def _adversary(network: nn.Module, classes: int, eps: float, seed: int, device: torch.device) -> Any:

@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    model_validator,
+)
 
 from lbdn import registry
 
@@ -16,11 +25,18 @@ def _not_a_truth_value(value: Any) -> Any:
     return value
 
 
+def _distinct(values: list[float]) -> list[float]:
+    if len(set(values)) < len(values):
+        raise ValueError("Input should be distinct numbers")
+    return values
+
+
 # Not strict: DVC writes 1e-3, which YAML 1.1 reads as text.
 Positive = Annotated[float, BeforeValidator(_not_a_truth_value), Strict(False), Field(gt=0, allow_inf_nan=False)]
 # `none`, the bound of unconstrained networks, is None.
 Gamma = Annotated[Positive | None, BeforeValidator(lambda value: None if value == "none" else value)]
-Radii = Annotated[list[Positive], Field(min_length=1)]
+Radii = Annotated[list[Positive], Field(min_length=1), AfterValidator(_distinct)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -36,7 +52,7 @@ class Source(_Section):
     source: str
     train_images: Count | None = None
     test_images: Count | None = None
-    subset_seed: int = 0
+    subset_seed: Seed = 0
 
     @property
     def options(self) -> dict[str, Any]:
@@ -44,15 +60,25 @@ class Source(_Section):
         return dict(self.model_extra or {})
 
 
+class Normalization(_Section):
+    """Mean and standard deviation of each channel, on [0, 1], which are subtracted and divided by."""
+
+    mean: list[float]
+    std: list[Positive]
+
+
 class Training(_Section):
-    """How a network is trained."""
+    """How a network is trained.
+
+    ``normalize``: by the statistics of the training images, by given ones, or not at all.
+    """
 
     loss: dict[str, Any]
     epochs: Count
     batch_size: Count
     learning_rate: Positive
     augmentation: str = "none"
-    normalize: bool = True
+    normalize: bool | Normalization = True
     last_layer_normalization: bool = False
 
 
@@ -73,7 +99,7 @@ class Lipschitz(_Section):
     steps: Count
     radius: Positive
     learning_rate: Positive
-    seed: int
+    seed: Seed
     layers: bool = False
 
 
@@ -86,7 +112,7 @@ class Attack(_Section):
     images: Count | Literal["all"]
     radii_255: Radii
     batch_size: Count
-    seed: int
+    seed: Seed
     audit: Annotated[int, Field(ge=0)] | Literal["all"] = 10
 
 
@@ -102,7 +128,7 @@ class Cell(NamedTuple):
     family: str
     size: str
     gamma: float | None
-    seed: int
+    seed: Seed
 
 
 class Axes(_Section):
@@ -128,7 +154,7 @@ class Experiment(_Section):
     sizes: list[str]
     gammas: list[Gamma] | None = None
     baselines: Axes | None = None
-    seeds: list[int]
+    seeds: list[Seed]
     model: Model | None = None
     trained: Training | None = Field(default=None, alias="training")
     lipschitz: Lipschitz | None = None

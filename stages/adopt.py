@@ -19,7 +19,7 @@ from lbdn.networks import Network, build_network
 from lbdn.params import Cell, Experiment, Model, load_params
 from lbdn.runs import save_run, weights_digest
 from stages.common import PREPARED, errors_in_one_line, model_options
-from stages.train import check_evaluations
+from stages.train import check_settings
 
 ROUNDING = 1e-6  # relative, of gamma: files hold its logarithm in single precision
 
@@ -113,7 +113,7 @@ def main(experiment: str, run: Path, family: str, size: str, gamma: float | None
         raise ValueError(f"params.yaml has no {experiment}.model; run stages.train")
     model = read_model(experiment, settings.model)
     dataset = load_dataset(PREPARED / settings.dataset)
-    check_evaluations(settings, dataset)
+    check_settings(settings, dataset)
     description = describe(experiment, settings, Cell(family, size, gamma, seed), model.gamma, dataset)
     network, outputs = rebuild(description, model, dataset)
     row: dict[str, float] = {"epoch": 0}

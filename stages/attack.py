@@ -17,11 +17,11 @@ from lbdn.params import Attack
 from lbdn.runs import load_run, weights_digest
 from stages.common import RUN, device_option, errors_in_one_line, run_settings
 
-STATE = "attack-state.json"  # finished batches of an attack that was interrupted
+STATE = "attack-state.json"  # what is finished of an attack that was interrupted
 
 
 def attack_run(run: Path, attack: Attack, dataset: Dataset, device: torch.device) -> list[dict[str, Any]]:
-    """Write attack.csv, a row an attacked test image; return the rows. The state of finished batches stays."""
+    """Write attack.csv, a row an attacked test image; return the rows. The state of what is finished stays."""
     network = load_run(run).to(device)
     count = len(dataset.test_targets) if attack.images == "all" else attack.images
     chosen = balanced_subset(dataset.test_targets, count, attack.seed)
@@ -56,7 +56,7 @@ def main(run: Path, device: torch.device) -> None:
 
     A row is an image: label, clean prediction, certified radius and, for each radius, whether it stayed correct, the
     prediction under attack, and by what that was decided: images that are certified are attacked only in a sample.
-    An attack that was interrupted goes on after its last finished batch.
+    An attack that was interrupted goes on after the last batch and radius that it finished.
     """
     description, settings, dataset = run_settings(run)
     if settings.attack is None:

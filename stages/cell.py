@@ -1,20 +1,26 @@
 """Run one cell of an experiment from training to attack, on a bare machine: no DVC, no MLflow, no network."""
 
+import hashlib
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
 
 from lbdn.data import load_dataset
+from lbdn.files import read_json, write_json
 from lbdn.params import load_params
-from lbdn.runs import read_description
 from stages.attack import STATE, attack_run
 from stages.certify import certify_run
+from stages.code import STAGES, digest_of
 from stages.common import PREPARED, device_option, errors_in_one_line, model_options, note_provenance
 from stages.lipschitz import bound_run
-from stages.train import CHECKPOINT, check_evaluations, describe, identify, train_run
+from stages.train import CHECKPOINT, check_settings, describe, identify, train_run
+
+FINISHED = "cell.json"  # for each finished part, the digest of all that it was made from
 
 
 @click.command()
@@ -27,32 +33,39 @@ def main(
     """Train, bound, certify and attack one model of EXPERIMENT; write its folder RUN as the stages do.
 
     Needs params.yaml and the prepared data set. What is finished is not done again, so the same command goes on where
-    an earlier one was stopped. RUN/provenance.json says on what machine each part ran and how long it took.
+    an earlier one was stopped; after a change of settings or code, what they touch of the evaluations is done again.
+    RUN/provenance.json says on what machine each part ended and how long its last call took.
     """
     settings = load_params().experiment(experiment)
     dataset = load_dataset(PREPARED / settings.dataset)
-    check_evaluations(settings, dataset)
+    check_settings(settings, dataset)
     description = describe(experiment, family, size, gamma, seed, dataset)
-    if (run / "run.json").exists() and not description.items() <= read_description(run).items():
-        raise ValueError(f"{run} holds a model with other settings; name another folder, or delete this one")
     identity = identify(description, dataset)
-    parts: dict[str, Callable[[], object]] = {
-        "run.json": lambda: train_run(run, description, dataset, device, identity, _report_epoch),
+    parts: dict[str, tuple[Callable[[], object], Any]] = {
+        "run.json": (lambda: train_run(run, description, dataset, device, identity, _report_epoch), {}),
     }
     if search := settings.lipschitz:
-        parts["lipschitz.json"] = lambda: bound_run(run, search, dataset, device)
+        made_from = [search.model_dump(), digest_of(*STAGES["lipschitz"])]
+        parts["lipschitz.json"] = (lambda: bound_run(run, search, dataset, device), made_from)
     if settings.certify:
-        parts["certify.csv"] = lambda: certify_run(run, dataset, device)
+        parts["certify.csv"] = (lambda: certify_run(run, dataset, device), digest_of(*STAGES["certify"]))
     if attack := settings.attack:
-        parts["attack.csv"] = lambda: attack_run(run, attack, dataset, device)
-    for name, work in parts.items():
-        if (run / name).exists():
+        made_from = [attack.model_dump(), digest_of(*STAGES["attack"])]
+        parts["attack.csv"] = (lambda: attack_run(run, attack, dataset, device), made_from)
+    finished = read_json(run / FINISHED) if (run / FINISHED).exists() else {}
+    for name, (work, made_from) in parts.items():
+        digest = hashlib.sha256(json.dumps([identity, made_from]).encode()).hexdigest()
+        if (run / name).exists() and finished.get(name) == digest:
             continue
+        if (run / name).exists() and name == "run.json":
+            raise ValueError(f"{run} holds a model of other settings, data or code; name another folder, or delete it")
         start = time.perf_counter()
         work()
         seconds = time.perf_counter() - start
         click.echo(f"{name}: {seconds:.0f} s")
         note_provenance(run, name, device, seconds)
+        finished[name] = digest
+        write_json(run / FINISHED, finished)
     for state in (CHECKPOINT, STATE):
         (run / state).unlink(missing_ok=True)
 

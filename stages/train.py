@@ -1,6 +1,8 @@
 """Train one model: one cell of an experiment's grid."""
 
 import statistics
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import torch
 from lbdn import tracking
 from lbdn.data import Dataset, load_dataset
 from lbdn.files import write_rows
-from lbdn.params import Experiment, load_params
+from lbdn.networks import build_network
+from lbdn.params import Axes, Experiment, Normalization, Training, load_params
 from lbdn.registry import find
 from lbdn.runs import read_description, save_run, seeded_network, weights_digest
 from lbdn.training import EpochHook, train
@@ -45,11 +48,18 @@ def describe(
             "gamma": gamma,
             "input_shape": list(dataset.input_shape),
             "outputs": dataset.outputs,
-            "normalization": list(dataset.normalization()) if training.normalize else None,
+            "normalization": normalization(training, dataset),
             "last_layer_normalization": training.last_layer_normalization,
         },
         "training": training.model_dump(exclude={"normalize", "last_layer_normalization"}),
     }
+
+
+def normalization(training: Training, dataset: Dataset) -> list[list[float]] | None:
+    """Return mean and standard deviation of each channel that a training normalises by, or None."""
+    if isinstance(training.normalize, Normalization):
+        return [training.normalize.mean, training.normalize.std]
+    return list(dataset.normalization()) if training.normalize else None
 
 
 def identify(description: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
@@ -59,17 +69,34 @@ def identify(description: dict[str, Any], dataset: Dataset) -> dict[str, Any]:
     return {**description, "data": dataset.digest(), "code": code}
 
 
-def check_evaluations(settings: Experiment, dataset: Dataset) -> None:
-    """Check, before any training is spent, that the experiment's evaluations fit its data set.
+def check_settings(settings: Experiment, dataset: Dataset) -> None:
+    """Check, before any training is spent, that the experiment's networks and evaluations fit its data set.
 
     Raises:
         ValueError: naming the setting that doesn't.
     """
-    if not dataset.is_classification and (settings.attack or settings.certify):
-        raise ValueError(f"{settings.dataset} has no classes, which `attack` and `certify` in params.yaml need")
-    images = settings.attack.images if settings.attack else 0
-    if isinstance(images, int) and images > len(dataset.test_targets):
-        raise ValueError(f"attack.images takes 1 to {len(dataset.test_targets)} of {settings.dataset}, got {images}")
+    if not dataset.is_classification:
+        needy = {"attack": settings.attack, "certify": settings.certify, "augmentation": _augmented(settings)}
+        for name in (name for name, used in needy.items() if used):
+            raise ValueError(f"{settings.dataset} has no classes of images, which `{name}` in params.yaml needs")
+    if attack := settings.attack:
+        images, test_images = attack.images, len(dataset.test_targets)
+        if isinstance(images, int) and images > test_images:
+            raise ValueError(f"attack.images takes 1 to {test_images} of {settings.dataset}, got {images}")
+        if dataset.outputs < 2 or min(dataset.input_shape[1:]) < 5:
+            raise ValueError(f"AutoAttack takes two classes and 5 x 5 pixels or more, which {settings.dataset} hasn't")
+    grids: list[Axes | Experiment] = [settings.baselines, settings] if settings.baselines else [settings]
+    for grid in grids:
+        for family, size in product(grid.families, grid.sizes):
+            # Without numbers, which takes no time; a family that can't be built so is checked by its own training.
+            with suppress(RuntimeError), torch.device("meta"):
+                build_network(
+                    settings.architecture, family, size=size, input_shape=dataset.input_shape, outputs=dataset.outputs
+                )
+
+
+def _augmented(settings: Experiment) -> bool:
+    return settings.trained is not None and settings.trained.augmentation != "none"
 
 
 def train_run(
@@ -123,7 +150,7 @@ def main(
     """
     settings = load_params().experiment(experiment)
     dataset = load_dataset(PREPARED / settings.dataset)
-    check_evaluations(settings, dataset)
+    check_settings(settings, dataset)
     description = describe(experiment, family, size, gamma, seed, dataset)
     identity = identify(description, dataset)
     with tracking.training_run(description, identity) as log:

@@ -327,23 +327,26 @@ def test_the_attack_leaves_the_network_and_the_images_as_they_were(quick, task):
     assert network.linear.weight.requires_grad
 
 
-def test_an_interrupted_attack_goes_on_after_its_last_finished_batch(quick, task, tmp_path, monkeypatch):
+def test_an_interrupted_attack_goes_on_where_it_was(quick, task, tmp_path, monkeypatch):
+    eps = task["eps"][0]
+    small, both = [eps / 2], [eps / 2, eps]
+    task["eps"] = both
     expected = run(task)
-    state = tmp_path / "state.json"
-    starts = []
+    rounds = []
     attack_batch = attack._attack_batch
 
     def interrupted(*args):
-        starts.append(args[-1])
-        if len(starts) == 2:
+        rounds.append(args[-1])
+        if len(rounds) in (2, 4):
             raise KeyboardInterrupt
         return attack_batch(*args)
 
     monkeypatch.setattr(attack, "_attack_batch", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(task, state=state)
-    assert run(task, state=str(state)) == expected
-    assert starts == [0, 4, 4, 8]
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(task, state=tmp_path / "state.json")
+    assert run(task, state=str(tmp_path / "state.json")) == expected
+    assert rounds == [small, both, both, small, small, both, small, both]
 
 
 def poisoned(task: dict, state) -> dict:

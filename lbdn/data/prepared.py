@@ -107,6 +107,7 @@ def prepare(
     _check(dataset)
     dataset = _subset(dataset, {"train": train_images, "test": test_images}, subset_seed)
     _check_classes(dataset)
+    (folder / "dataset.json").unlink(missing_ok=True)  # written last: without it the folder holds no data set
     for name in ARRAYS:
         with whole(folder / f"{name}.npy") as temporary, temporary.open("wb") as file:
             np.save(file, getattr(dataset, name))

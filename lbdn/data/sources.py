@@ -10,6 +10,11 @@ from PIL import Image, UnidentifiedImageError
 from lbdn.data.prepared import Dataset
 
 TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST"}
+FILES = {  # where torchvision looks below its root
+    "cifar10": "cifar-10-batches-py or cifar-10-python.tar.gz",
+    "cifar100": "cifar-100-python or cifar-100-python.tar.gz",
+    "mnist": "MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte",
+}
 TINY_IMAGENET = "tiny-imagenet-200"
 TINY_IMAGENET_CLASSES = 200
 TINY_IMAGENET_URL = f"http://cs231n.stanford.edu/{TINY_IMAGENET}.zip"
@@ -72,8 +77,8 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
     """Return CIFAR-10, CIFAR-100 or MNIST, downloaded to ``root`` unless the files are there already.
 
     Raises:
-        ValueError: for another name.
-        FileNotFoundError: if the files are neither there nor to be had.
+        ValueError: for another name, or files of which one isn't the other's.
+        FileNotFoundError: if the files are neither there, whole, nor to be had.
     """
     import torchvision
 
@@ -82,13 +87,19 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
     loader = getattr(torchvision.datasets, TORCHVISION[name])
     try:
         halves = [loader(root, train=train, download=True) for train in (True, False)]
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())
+    except (AssertionError, OSError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split()) or "not the format of that file"
         raise FileNotFoundError(
-            f"{name} is not whole in {Path(root).resolve()} and could not be downloaded: {reason}. Put torchvision's "
-            f"files there, delete damaged ones, or connect to a network"
+            f"{name} could neither be read from {Path(root).resolve()} ({FILES[name]}) nor downloaded: {reason}. Put "
+            f"torchvision's files there, delete damaged ones, or connect to a network"
         ) from error
     train, test = halves
+    for half, loaded in (("training", train), ("test", test)):
+        if len(loaded.data) != len(loaded.targets):
+            raise ValueError(
+                f"{Path(root).resolve()} ({FILES[name]}) has {len(loaded.data)} {half} images and "
+                f"{len(loaded.targets)} labels of them; delete the wrong file"
+            )
     return Dataset(
         train_inputs=_channels_first(np.asarray(train.data)),
         train_targets=np.asarray(train.targets, dtype=np.int64),
@@ -102,18 +113,19 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
 def folder(*, root: str) -> Dataset:
     """Return a tree ``root/{train,test}/<class>/<image>``, in any format that Pillow reads, all of one size.
 
-    Grey images become RGB, unless all are grey.
+    Grey images become RGB, unless all are grey. Hidden files and folders are passed over.
 
     Raises:
-        FileNotFoundError: if a half is missing or has no images.
-        ValueError: if classes or image sizes differ, or an image can't be read.
+        FileNotFoundError: if a half is missing or has no images, or a link leads nowhere.
+        ValueError: if classes or image sizes differ, an image can't be read, or a class holds a folder.
     """
     base = Path(root)
     halves = {half: _classes(base / half) for half in ("train", "test")}
     classes = sorted(halves["train"])
     if classes != sorted(halves["test"]):
-        different = sorted(set(halves["train"]) ^ set(halves["test"]))
-        raise ValueError(f"{base}: train and test have different classes: {', '.join(different[:5])}")
+        alone = [f"{half}/{name}" for half, found in halves.items() for name in sorted(found)]
+        alone = [path for path in alone if sum(path.split("/")[1] in found for found in halves.values()) == 1]
+        raise ValueError(f"{base}: train and test have different classes; alone: {', '.join(alone[:5])}")
     labelled = {
         half: [(path, label) for label, name in enumerate(classes) for path in found[name]]
         for half, found in halves.items()
@@ -152,7 +164,7 @@ def tiny_imagenet(*, root: str = "data/raw", train_per_class: int = 500, test_pe
         for path in sorted((base / "train" / name / "images").glob("*"))
     ]
     test = []
-    for line in sorted(annotations.read_text(encoding="utf-8", errors="replace").splitlines()):
+    for line in sorted(filter(None, annotations.read_text(encoding="utf-8", errors="replace").splitlines())):
         image, name, *_ = [*line.split("\t"), "", ""]
         if name not in label_of:
             raise ValueError(f"{annotations} names the class {name!r}, of which train has no folder; {again}")
@@ -207,15 +219,24 @@ def _from_files(
 def _classes(half: Path) -> dict[str, list[Path]]:
     if not half.is_dir():
         raise FileNotFoundError(f"no folder {half.resolve()}; an image folder holds train/<class>/ and test/<class>/")
-    found = {d.name: sorted(p for p in d.iterdir() if p.is_file()) for d in half.iterdir() if d.is_dir()}
+    found = {folder.name: _visible(folder) for folder in _visible(half) if folder.is_dir()}
     empty = [name for name, paths in found.items() if not paths]
     if empty or not found:
         raise FileNotFoundError(f"no images in {half.resolve() / (empty[0] if empty else '<class>')}")
+    for path in (path for paths in found.values() for path in paths if path.is_dir()):
+        raise ValueError(f"{path} is a folder; images lie in the folder of their class")
     return found
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def _images(paths: list[Path]) -> tuple[np.ndarray, bool]:
     """Return images as RGB ``(n, 3, h, w)``, and whether all of the files are grey."""
+    for path in paths:  # before the minutes that reading the others takes
+        if not path.is_file():
+            raise FileNotFoundError(f"no {path.absolute()}; the data set is not whole, copy or unpack it again")
     images = np.empty(0, dtype=np.uint8)
     grey = True
     for index, path in enumerate(paths):
@@ -225,8 +246,6 @@ def _images(paths: list[Path]) -> tuple[np.ndarray, bool]:
                     raise ValueError(f"{path} has more than 8 bits a channel (mode {image.mode}); save it with 8")
                 pixels = np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)
                 grey = grey and image.mode in ("1", "L")
-        except FileNotFoundError:
-            raise FileNotFoundError(f"no {path.resolve()}; the data set is not whole") from None
         except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
             raise ValueError(f"{path} can't be read as an image ({error}); replace it or delete it") from error
         if not index:

@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from lbdn.report.look import (
     DASHES,
     FILLS,
+    WIDTH,
     axes_of,
     color,
     family_handles,
@@ -35,34 +36,26 @@ def square_wave(results: Sequence[Result]) -> Figure:
     """
     gamma = max(result.gamma or 0 for result in results)
     chosen = [(result, bounds) for result in results if result.gamma == gamma and (bounds := result.lipschitz)]
-    columns = min(len(chosen), 2 if len(chosen) <= 4 else 3)
-    rows = -(-len(chosen) // columns)
-    size = (5.2 if columns < 3 else 6.6, 1.7 * rows)
-    figure, axes = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
+    titles = [f"{label(result.family)}: {100 * bounds['tightness']:.1f} %" for result, bounds in chosen]
+    figure, axes = axes_of(titles)
     ideal = np.linspace(-2, 2, 2001)
     half = 0.5 / gamma
     bound = np.interp(ideal, [-1 - half, -1 + half, -half, half, 1 - half, 1 + half], [1, 0, 0, 1, 1, 0])
-    for axis, (result, bounds) in zip(axes.flat, chosen, strict=False):
+    for axis, (result, bounds) in zip(axes, chosen, strict=True):
         curve = bounds["curve"]
         for start, end, level in ((-2, -1, 1), (-1, 0, 0), (0, 1, 1), (1, 2, 0)):
-            axis.plot([start, end], [level, level], color="0.6", linewidth=3.5, solid_capstyle="butt", zorder=1)
+            axis.plot([start, end], [level, level], color="0.6", linewidth=3, solid_capstyle="butt", zorder=1)
         if gamma >= 1:  # otherwise the slopes of neighbouring jumps overlap
             axis.plot(ideal, bound, color="black", linestyle=":", linewidth=1.2, zorder=2)
-        axis.plot(curve["x"], curve["y"], color=color(result.family), linewidth=1.6, zorder=3)
-        axis.set_title(f"{label(result.family)}: {100 * bounds['tightness']:.1f} %")
-    for axis in axes.flat[len(chosen) :]:
-        axis.set_visible(False)
-    for axis in axes[-1]:
-        axis.set_xlabel("x")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("f(x)")
+        axis.plot(curve["x"], curve["y"], color=color(result.family), linewidth=1.2, zorder=3)
+    figure.supxlabel("x")
+    figure.supylabel("f(x)")
     handles = [
-        plt.Line2D([], [], color="0.6", linewidth=3.5, label="square wave"),
+        plt.Line2D([], [], color="0.6", linewidth=3, label="square wave"),
         plt.Line2D([], [], color="black", linestyle=":", label=f"best with bound {gamma:g}"),
-        plt.Line2D([], [], color="0.2", linewidth=1.6, label="network"),
+        plt.Line2D([], [], color="0.2", linewidth=1.2, label="network"),
     ]
-    figure.tight_layout()
-    figure.legend(handles=handles, loc="lower center", ncols=3, frameon=False, bbox_to_anchor=(0.5, -0.07))
+    legend(figure, handles)
     return figure
 
 
@@ -87,11 +80,12 @@ def layers(table: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(table["layer"]))
     families = list(dict.fromkeys(table["family"]))
     step = min(0.22, 0.8 / len(families))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(6.6, 3.4 * max(1, 0.14 / step)), sharey=True)
+    size = (WIDTH, 3.2 * max(1, 0.14 / step) + 0.3)
+    figure, (left, right) = plt.subplots(1, 2, figsize=size, sharey=True, layout="constrained")
     for shift, family in enumerate(families):
         rows = table[table["family"] == family]
         y = np.array([names.index(name) for name in rows["layer"]]) + step * (shift - (len(families) - 1) / 2)
-        style: dict[str, Any] = {**mark(family), "linestyle": "none", "markersize": 5}
+        style: dict[str, Any] = {**mark(family), "linestyle": "none", "markersize": 4}
         hollow = style | {"markerfacecolor": "none", "alpha": 0.9}
         inner = rows["layer"] != "full network"
         left.plot(rows["tightness"], y, label=family, **style)
@@ -100,14 +94,11 @@ def layers(table: pd.DataFrame) -> Figure:
         right.plot(rows["norm published"][inner], y[inner], **hollow)
     left.set_yticks(range(len(names)), names)
     left.invert_yaxis()
-    left.set_xlabel("lower bound over upper bound (%)")
-    right.set_xlabel("spectral norm of the weight")
-    handles, labels = left.get_legend_handles_labels()
-    handles.append(plt.Line2D([], [], color="0.3", marker="o", markerfacecolor="none", linestyle="none"))
-    figure.tight_layout()
-    figure.legend(
-        handles, [*labels, "published"], loc="lower center", ncols=4, frameon=False, bbox_to_anchor=(0.5, -0.07)
-    )
+    left.set_xlabel("tightness (%)")
+    right.set_xlabel("norm of the weight")
+    hollow = {"color": "0.3", "marker": "o", "markerfacecolor": "none", "linestyle": "none", "markersize": 4}
+    published = plt.Line2D([], [], label="published", **hollow)
+    legend(figure, [*left.get_legend_handles_labels()[0], published])
     return figure
 
 
@@ -131,8 +122,8 @@ def accuracy_by_radius(results: Sequence[Result]) -> Figure:
                 certified = [percent([run.certified(eps) for run in runs]) for eps in radii]
                 axis.plot(radii, certified, linewidth=1.5, **line(family))
         axis.set(xlim=(-0.01, longest), ylim=(0, None))
-    figure.supxlabel("l2 radius of the perturbation, pixels in [0, 1]", size=9)
-    figure.supylabel("accuracy (%): certified (line), attacked (marker)", size=9)
+    figure.supxlabel("l2 radius of the perturbation, pixels in [0, 1]")
+    figure.supylabel("accuracy (%)")
     legend(figure, family_handles(results, lambda family: {**mark(family), **line(family)}))
     return figure
 
@@ -154,8 +145,8 @@ def learning_curves(results: Sequence[Result]) -> Figure:
                 spread = errors.std(axis=0, ddof=1)
                 axis.fill_between(epochs, center - spread, center + spread, color=color(family), alpha=0.2)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
-    figure.supxlabel("epoch", size=9)
-    figure.supylabel("test error (%)", size=9)
+    figure.supxlabel("epoch")
+    figure.supylabel("test error (%)")
     legend(figure, family_handles(results, marked_line))
     return figure
 
@@ -167,9 +158,9 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
     one gamma, colours are the families'. What is far beyond all upper bounds stands at the edge, with its number.
     """
     radii = [0.0, *results[0].attacked_radii()]
-    figure, axes = axes_of(["clean" if not eps else f"AutoAttack, ε = {255 * eps:.3g}/255" for eps in radii])
+    figure, axes = axes_of(["clean" if not eps else f"AutoAttack {255 * eps:.3g}/255" for eps in radii], sharey=False)
     uppers = {run.gamma: upper for run in results if (upper := run.bound("upper")) is not None}
-    by_family, edge = len(uppers) == 1, 2 * max(uppers.values(), default=math.inf)
+    by_family, edge = len(uppers) == 1, 3 * max(uppers.values(), default=math.inf)
     colors = cycle(["0.35"] if by_family else ["#0173b2", "#d55e00", "#029e73", "#cc78bc", "#ca9161"])
     looks: dict[float | None, dict[str, Any]] = {None: {"color": "0.35", "fillstyle": "full"}}
     lines: dict[float | None, dict[str, Any]] = {}
@@ -185,14 +176,14 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
             style = mark(runs[0].family) | ({} if by_family else looks[runs[0].gamma])
             axis.plot([min(lower, edge)], [accuracy], linestyle="none", zorder=3, **style)
             if lower > edge:
-                place, offset = (edge, accuracy), (6, -12)
-                axis.annotate(f"{lower:,.0f} →", place, offset, textcoords="offset points", ha="right", size=7)
+                place, offset = (edge, accuracy), (3, 5)
+                axis.annotate(f"{lower:,.0f} →", place, offset, textcoords="offset points", ha="right", size=6)
+        axis.margins(0.1, 0.2)
         logarithmic_x(axis)
-    axes[0].set_ylim(0, None)
-    figure.supxlabel("empirical Lipschitz bound, from pixels", size=9)
-    figure.supylabel("accuracy (%)", size=9)
+    figure.supxlabel("empirical Lipschitz bound, from pixels")
+    figure.supylabel("accuracy (%)")
     handles = family_handles(results, mark, linestyle="none", **{} if by_family else {"color": "0.3"})
-    shape = {"marker": "" if by_family else "o", "markersize": 6}
+    shape = {"marker": "" if by_family else "o", "markersize": 5}
     handles += [
         plt.Line2D([], [], label=f"γ = {gamma:g}, guaranteed", **shape | looks[gamma] | lines[gamma])
         for gamma in uppers
@@ -241,8 +232,8 @@ def accuracy_by_gamma(results: Sequence[Result], eps: float) -> Figure:
         gammas = sorted({result.gamma for result in members if result.gamma is not None})
         axis.set_xticks(gammas, [f"{gamma:g}" for gamma in gammas])
         axis.xaxis.set_minor_locator(NullLocator())
-    figure.supxlabel("γ, from normalised input", size=9)
-    figure.supylabel(f"accuracy at {255 * eps:.3g}/255 (%)", size=9)
+    figure.supxlabel("γ, from normalised input")
+    figure.supylabel(f"accuracy at {255 * eps:.3g}/255 (%)")
     legend(figure, family_handles(results, lambda family: mark(family) | line(family)))
     return figure
 
@@ -255,23 +246,21 @@ def _number(value: float) -> str:
 def tightness(results: Sequence[Result]) -> Figure:
     """Return each network's empirical lower bound beside its upper bound, from pixels."""
     groups = group(results)
-    figure, axis = plt.subplots(figsize=(5.2, 0.42 * len(groups) + 0.9))
+    figure, axis = plt.subplots(figsize=(WIDTH, 0.3 * len(groups) + 0.7), layout="constrained")
     for position, runs in enumerate(groups):
         lower = mean([run.bound("lower") for run in runs]) or 0.0
         upper = mean([run.bound("upper") for run in runs])
-        axis.plot([lower], [position], linestyle="none", zorder=3, **{**mark(runs[0].family), "markersize": 7})
+        axis.plot([lower], [position], linestyle="none", zorder=3, **mark(runs[0].family))
         note = f"{_number(lower)}, no upper bound"
         if upper is not None:
             axis.plot([lower, upper], [position, position], color="0.5", linewidth=1.2)
-            axis.plot([upper], [position], color="black", marker="|", markersize=14, markeredgewidth=2)
+            axis.plot([upper], [position], color="black", marker="|", markersize=10, markeredgewidth=1.5)
             note = f"{_number(lower)} of {_number(upper)}: {100 * lower / upper:.1f} %"
-        axis.annotate(note, (upper or lower, position), xytext=(9, 0), textcoords="offset points", va="center", size=8)
+        axis.text(1.03, position, note, transform=axis.get_yaxis_transform(), va="center", size=7)
     axis.set_yticks(range(len(groups)), [name(runs[0], results) for runs in groups])
     axis.set_ylim(len(groups) - 0.4, -0.6)
     axis.grid(axis="y", visible=False)
     axis.set_xscale("log")
-    low, high = axis.get_xlim()
-    axis.set_xlim(low, high * (high / low) ** 0.45)
     logarithmic_x(axis)
-    axis.set_xlabel("Lipschitz constant from pixels: found (marker), guaranteed (bar)")
+    figure.supxlabel("Lipschitz constant from pixels: found (marker), guaranteed (bar)", size=7)
     return figure

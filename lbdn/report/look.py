@@ -23,16 +23,23 @@ MARKERS = ["X", "s", "o", "P", "D", "^", "v", "<", ">", "*", "p", "h"]
 FILLS = ["full", "none", "left", "top", "right", "bottom"]
 DASHES = ["-", (0, (5, 1.5)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), "--", "-.", ":", (0, (8, 2))]
 DASHES += [(0, (8, 1, 1, 1)), (0, (2, 2)), (0, (6, 1, 2, 1))]
-COLORS = [0, 1, 2, 4, 7, 3, 5, 8, 9, 6, 3, 5]
+COLORS = [0, 1, 2, 4, 7, 3, 15, 18, 19, 16, 13, 14]  # of ``color``'s palette
+WIDTH = 3.4  # inches, of a column
 LOOK: dict[str, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "legend.fontsize": 8,
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "figure.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.pad": 1,
+    "ytick.major.pad": 1,
+    "legend.fontsize": 7,
+    "legend.columnspacing": 1.2,
     "svg.hashsalt": "lbdn",  # the same figure gives the same file
     "svg.fonttype": "path",
     "figure.dpi": 100,
-    "savefig.dpi": 200,
+    "savefig.dpi": 300,
     "savefig.bbox": "tight",
 }
 
@@ -67,13 +74,13 @@ def panels(results: Sequence[Result]) -> dict[str, list[Result]]:
     return titled
 
 
-def axes_of(titles: Sequence[str]) -> tuple[Figure, list[Axes]]:
+def axes_of(titles: Sequence[str], *, sharey: bool = True) -> tuple[Figure, list[Axes]]:
     """Return a figure of panels with shared axes, two in a row, and its panels."""
     columns = min(len(titles), 2)
     rows = -(-len(titles) // columns)
-    size = (5.2, 3.2) if columns == 1 else (5.8, 1.9 * rows + 0.5)
+    height = 2.6 if columns == 1 else 1.35 * rows + 0.7
     figure, axes = plt.subplots(
-        rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False, layout="constrained"
+        rows, columns, figsize=(WIDTH, height), sharex=True, sharey=sharey, squeeze=False, layout="constrained"
     )
     for axis, title in zip(axes.flat, titles, strict=False):
         axis.set_title(title)
@@ -93,8 +100,8 @@ def logarithmic_x(axis: Axes) -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Artist]) -> None:
-    """Put a legend to the right of a figure."""
-    figure.legend(handles=handles, loc="outside right center", frameon=False)
+    """Put a legend above a figure."""
+    figure.legend(handles=handles, loc="outside upper center", ncols=3, frameon=False)
 
 
 def family_handles(
@@ -107,7 +114,7 @@ def family_handles(
 
 def mark(family: str) -> dict[str, Any]:
     """Return the marker of a family."""
-    return {"color": color(family), "marker": MARKERS[rank(family)], "markersize": 6, "clip_on": False}
+    return {"color": color(family), "marker": MARKERS[rank(family)], "markersize": 5, "clip_on": False}
 
 
 def line(family: str) -> dict[str, Any]:
@@ -131,4 +138,4 @@ def rank(family: str) -> int:
 
 def color(family: str) -> tuple[float, float, float]:
     """Return the colour of a family."""
-    return sns.color_palette("colorblind", 10)[COLORS[rank(family)]]
+    return (sns.color_palette("colorblind", 10) + sns.color_palette("dark", 10))[COLORS[rank(family)]]

@@ -10,7 +10,7 @@ import jinja2
 import pandas as pd
 
 from lbdn.files import read_json
-from lbdn.report.tables import BESIDE
+from lbdn.report.tables import BESIDE, without_common_budget
 
 
 def render_page(reports: Path, experiments: Sequence[str]) -> str:
@@ -40,18 +40,16 @@ def render_page(reports: Path, experiments: Sequence[str]) -> str:
 def _cells(path: Path) -> dict[str, Any]:
     """Return a table's columns and rows; what stands beside a measured value goes into its cell.
 
-    A budget that all rows share is in the section's lead, too, and is left out.
+    A budget that all rows share is a note below them.
     """
-    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    if "budget" in frame and len(set(frame["budget"])) == 1:
-        frame = frame.drop(columns="budget")
+    frame, note = without_common_budget(pd.read_csv(path, dtype=str, keep_default_na=False))
     columns = [str(column) for column in frame if not str(column).endswith(BESIDE)]
     numeric = [bool(pd.to_numeric(frame[c], errors="coerce").notna().any()) for c in columns]
     rows = [
         [{"value": row[c]} | {mark.strip(): row.get(c + mark, "") for mark in BESIDE} for c in columns]
         for row in frame.to_dict("records")
     ]
-    return {"columns": columns, "rows": rows, "numeric": numeric}
+    return {"columns": columns, "rows": rows, "numeric": numeric, "note": note}
 
 
 def _data_uri(path: Path) -> str:

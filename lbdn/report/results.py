@@ -1,5 +1,6 @@
 """What run folders hold, read back as one object a run: the only input of the report."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -13,7 +14,13 @@ from lbdn.files import read_json
 from lbdn.params import Cell
 
 NETWORK = {"architecture": "architecture", "classes": "outputs"}  # a setting of the paper -> of a network
-SETTINGS = {"train": "training samples", "test": "test samples", "attacked": "attacked images"}
+SETTINGS = {
+    "train": "training samples",
+    "test": "test samples",
+    "attacked": "attacked images",
+    "input_gain": "Lipschitz constant of the normalisation",
+    "last_layer_normalization": "last-layer normalisation",
+}
 
 
 @dataclass(frozen=True)
@@ -176,12 +183,18 @@ def published_row(paper: Mapping[str, Any], result: Result) -> dict[str, Any]:
 def budget(runs: Sequence[Result], paper: Mapping[str, Any]) -> str:
     """Return how the settings of runs that differ in their seed alone differ from the paper's.
 
-    "as published" where they don't; empty where the paper says nothing of the experiment.
+    "as in the paper" where they don't; empty where the paper says nothing of them. Values that the paper takes from
+    another one are named with their source, whose settings aren't known here.
     """
+    source = published_row(paper, runs[0]).get("source")
+    if source:
+        return f"published: {source}, at its own settings"
     description, attack = runs[0].description, runs[0].attack
-    training = description.get("training", {})  # none of a model that was trained elsewhere
+    training, network = description.get("training", {}), description["network"]  # no training: a model from elsewhere
     used = {**training, **description["samples"], "seeds": len(runs)}
-    used |= {ours: description["network"][key] for ours, key in NETWORK.items()}
+    used |= {ours: network[key] for ours, key in NETWORK.items()}
+    used["last_layer_normalization"] = network.get("last_layer_normalization", False)
+    used["input_gain"] = round(_input_gain(network), 2)
     if training:
         used |= training["loss"] | {"loss": training["loss"]["name"]}
     if attack is not None:
@@ -190,6 +203,17 @@ def budget(runs: Sequence[Result], paper: Mapping[str, Any]) -> str:
     changed = [
         f"{SETTINGS.get(key, key)} {used[key]} (paper {settings[key]})"
         for key in settings
-        if used[key] != settings[key]
+        if not _same(used[key], settings[key])
     ]
-    return ", ".join(changed) or ("as published" if settings else "")
+    return ", ".join(changed) or ("as in the paper" if settings else "")
+
+
+def _input_gain(network: Mapping[str, Any]) -> float:
+    """Return the Lipschitz constant of what a network does to pixels before its first layer."""
+    normalization = network.get("normalization")
+    return 1.0 if normalization is None else 1 / min(normalization[1])
+
+
+def _same(used: Any, printed: Any) -> bool:
+    """Return whether a setting is the paper's; a fraction is, up to the digits that are printed."""
+    return math.isclose(used, printed, rel_tol=5e-3) if isinstance(used, float) else used == printed

@@ -1,5 +1,6 @@
 """One section of the report an experiment: its tables, figures, headline metrics and captions, from its results."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from lbdn.files import write_json, write_text
 from lbdn.report import figures, tables
 from lbdn.report.look import panels, write_figure
-from lbdn.report.results import Grid, Result, budget, published
+from lbdn.report.results import Grid, Result, published
 
 PANELS = 6  # more make a figure that nobody can read
 HEADLINE = 72  # radius of the headline metrics, a numerator over 255
@@ -64,8 +65,12 @@ def fitting_section(title: str, results: Sequence[Result], paper: Mapping[str, A
     shown = {
         "tightness": (
             table,
-            "Tightness of the Lipschitz bound in percent: the empirical lower bound over gamma. Paper: its Table 1; "
-            "Δ: measured less published.",
+            "Tightness of the Lipschitz bound in percent: the empirical lower bound over gamma."
+            + (
+                f" Paper: its {paper['tightness']['place']}; Δ: measured less published."
+                if "tightness" in paper
+                else ""
+            ),
         )
     }
     drawn = {
@@ -85,8 +90,14 @@ def fitting_section(title: str, results: Sequence[Result], paper: Mapping[str, A
         drawn["layers"] = (
             figures.layers(layers),
             "Layer by layer at gamma 1: tightness of each layer and of the whole network (left), spectral norms of "
-            "the explicit weights (right); published values hollow. The paper prints Sandwich's first and last norm "
-            "a factor of the square root of 2 smaller than its own formula gives.",
+            "the explicit weights (right)."
+            + (
+                f" Hollow: the paper's {paper['layers']['place']}, with Sandwich's first and last norm a factor of "
+                "the square root of 2 smaller than its own formula gives, and so the product of all, "
+                f"{paper['layers']['network_norm']['sandwich']}, a factor of 2."
+                if "layers" in paper
+                else ""
+            ),
         )
     metrics: dict[str, dict[str, float]] = {}
     for result in results:
@@ -158,7 +169,7 @@ def classification_section(
         )
     if attacked and several_gammas:
         shown["gammas"] = (
-            tables.gammas_table(results, attacked[-1]),
+            tables.gammas_table(results, attacked[-1], paper),
             f"Accuracy in percent under AutoAttack at {255 * attacked[-1]:.3g}/255, by γ.",
         )
         drawn["accuracy-by-gamma"] = (
@@ -240,8 +251,9 @@ def _accuracy_caption(results: Sequence[Result], paper: Mapping[str, Any]) -> st
     text += f"{first.description['samples']['test']} test images"
     if first.attack is not None:
         text += (
-            f", under AutoAttack (standard version, l2) on {len(first.attack)} of them, drawn evenly from the classes. "
-            "Image by image, certified is never above attacked; between all images and the sample it can be"
+            f", under AutoAttack (standard version, l2) on {len(first.attack)} of them, drawn evenly from the classes, "
+            f"with a standard error of up to {50 / math.sqrt(len(first.attack)):.2g} points. Image by image, certified "
+            "is never above attacked; between all images and the sample it can be"
         )
     text += ". Radii are in pixels on [0, 1]." if first.attack is not None or first.certify is not None else "."
     epochs = [run.provenance["epoch"] for run in results if "epoch" in run.provenance]
@@ -267,9 +279,8 @@ def _lead(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
         f"Networks of architecture {description['network']['architecture']} ({sizes}) built from each family — "
         f"{families} — with Lipschitz bound {gammas} from {_domain(description['network'])}, {origin}."
     )
-    smaller = budget(tables.group(results)[0], paper)
-    if smaller not in ("", "as published"):
-        text += f" At another budget than the paper's: {smaller}."
+    if "place" in paper:
+        text += f" Their place in the paper: {paper['place']}."
     certified = [(run.certified(HEADLINE / 255), run) for run in results]
     known = [(accuracy, run) for accuracy, run in certified if accuracy]
     if known:

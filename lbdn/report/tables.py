@@ -85,7 +85,9 @@ def layers_table(results: Sequence[Result], paper: Mapping[str, Any]) -> pd.Data
 
     Means over seeds. The last row of a family is the whole network: its tightness, and the product of the norms.
     """
-    printed = paper.get("layers", {"gamma": 1, "tightness_percent": {}, "network_percent": {}, "norms": {}})
+    printed = paper.get(
+        "layers", {"gamma": 1, "tightness_percent": {}, "network_percent": {}, "norms": {}, "network_norm": {}}
+    )
     chosen = [
         (result.family, bounds)
         for result in results
@@ -102,7 +104,7 @@ def layers_table(results: Sequence[Result], paper: Mapping[str, Any]) -> pd.Data
             *printed["tightness_percent"].get(family, none[1:]),
             printed["network_percent"].get(family),
         ]
-        norms_printed = [*printed["norms"].get(family, none[1:]), None]
+        norms_printed = [*printed["norms"].get(family, none[1:]), printed["network_norm"].get(family)]
         for position, layer in enumerate(["input layer", *hidden, "output layer", "full network"]):
             rows.append(
                 {
@@ -186,23 +188,24 @@ def certificates_table(results: Sequence[Result], certified_eps: Sequence[float]
     return pd.DataFrame(rows)
 
 
-def gammas_table(results: Sequence[Result], eps: float) -> pd.DataFrame:
+def gammas_table(results: Sequence[Result], eps: float, paper: Mapping[str, Any]) -> pd.DataFrame:
     """Return robust accuracy at one radius in percent, a column a gamma, and the gamma at which it is best.
 
-    Means over seeds, for networks with a bound.
+    Means over seeds, for networks with a bound. Beside the best gamma stands the one that the paper chose.
     """
     bounded = [result for result in results if result.gamma is not None]
     rows: dict[tuple[str, str], dict[float, float]] = {}
     for runs in group(bounded):
         gamma = runs[0].gamma or 0.0
         rows.setdefault((runs[0].family, runs[0].size), {})[gamma] = percent([run.robust(eps) for run in runs])
+    chosen = paper.get("best_gamma", {}).get(round(255 * eps, 2))
     table = [
         {"network": label(family), "size": size}
         | {f"γ = {gamma:g}": round(value, 1) for gamma, value in row.items()}
-        | {"best γ": f"{max(row, key=lambda gamma: row[gamma]):g}"}
+        | {"best γ": f"{max(row, key=lambda gamma: row[gamma]):g}", "best γ paper": chosen}
         for (family, size), row in rows.items()
     ]
-    return pd.DataFrame(table)
+    return _without_empty(pd.DataFrame(table))
 
 
 def learning_curves(results: Sequence[Result]) -> pd.DataFrame:
@@ -225,8 +228,17 @@ def write_table(table: pd.DataFrame, stem: Path) -> None:
     text = table.astype(object).where(table.notna(), "")
     write_text(stem.with_suffix(".csv"), table.to_csv(index=False, lineterminator="\n"))
     write_text(stem.with_suffix(".md"), text.to_markdown(index=False, disable_numparse=True) + "\n")
+    text, common = without_common_budget(text)
     latex = text.rename(columns=lambda column: _latex(column)).map(lambda cell: _latex(str(cell)))
-    write_text(stem.with_suffix(".tex"), latex.style.hide(axis="index").to_latex(hrules=True))
+    note = f"% budget of all rows: {common}\n" if common else ""
+    write_text(stem.with_suffix(".tex"), note + latex.style.hide(axis="index").to_latex(hrules=True))
+
+
+def without_common_budget(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return a table without its column of budgets and the budget, if that is the same in all rows."""
+    if "budget" not in table or len(set(table["budget"])) > 1:
+        return table, ""
+    return table.drop(columns="budget"), str(table["budget"].iloc[0])
 
 
 def _aligned(column: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -261,12 +273,12 @@ def _percentages(values: Sequence[float | None]) -> list[float | None]:
 def _measured(column: str, values: Sequence[float | None], printed: float | None, digits: int = 1) -> dict[str, object]:
     """Return the cells of one quantity: mean, standard deviation over seeds, published value, difference."""
     average, known = mean(values), [value for value in values if value is not None]
-    difference = None if average is None or printed is None else round(average - printed, 1)
+    shown = None if average is None else round(average, digits)
     return {
-        column: None if average is None else round(average, digits),
+        column: shown,
         f"{column} ±": round(float(np.std(known, ddof=1)), digits) if len(known) > 1 else None,
         f"{column} paper": printed,
-        f"{column} Δ": difference,
+        f"{column} Δ": None if shown is None or printed is None else round(shown - printed, 1),
     }
 
 

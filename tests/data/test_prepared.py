@@ -125,6 +125,24 @@ def test_a_damaged_description_is_an_error_that_names_its_file(tmp_path, source,
         load_dataset(tmp_path)
 
 
+def test_preparing_again_that_is_cut_off_leaves_no_data_set(tmp_path, source, monkeypatch):
+    source["dataset"] = images()
+    prepare("mine", {}, tmp_path)
+    save, saved = np.save, []
+
+    def cut_off(file, array):
+        saved.append(file)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+        save(file, array)
+
+    monkeypatch.setattr(np, "save", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        prepare("mine", {}, tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"no dataset\.json"):
+        load_dataset(tmp_path)
+
+
 def test_an_array_of_another_length_than_the_description_says_is_an_error_that_names_it(tmp_path, source):
     source["dataset"] = images()
     prepare("any", {}, tmp_path)

@@ -168,20 +168,28 @@ def test_torchvisions_files_give_their_exact_pixels_without_the_network(tmp_path
 
 @pytest.mark.parametrize("name", FILES)
 def test_without_files_and_network_there_is_one_error_that_says_where_to_put_them(tmp_path, no_network, name):
+    place = rf"{re.escape(str(tmp_path))} \({'MNIST/raw/' if name == 'mnist' else 'cifar-10.*-py'}.* nor downloaded"
     with pytest.raises(
-        FileNotFoundError, match=r"(?s)could not be downloaded.*Put torchvision's files there"
-    ) as caught:
+        FileNotFoundError, match=rf"{name} could neither be read from {place}: .*Put torchvision's files"
+    ):
         from_torchvision(name=name, root=str(tmp_path))
-    assert name in str(caught.value)
-    assert str(tmp_path) in str(caught.value)
     assert 1 <= len(no_network) <= 8
 
 
-def test_damaged_torchvision_files_are_not_called_absent(tmp_path, monkeypatch, no_network):
+@pytest.mark.parametrize("content", [lambda raw: raw[:1000], lambda raw: b"", lambda raw: b"<html>no such file</html>"])
+def test_damaged_torchvision_files_are_an_error_that_names_them(tmp_path, monkeypatch, no_network, content):
     mnist_files(tmp_path, monkeypatch)
     images = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
-    images.write_bytes(images.read_bytes()[:1000])
-    with pytest.raises(FileNotFoundError, match=f"not whole in {re.escape(str(tmp_path))}.*delete damaged ones"):
+    images.write_bytes(content(images.read_bytes()))
+    with pytest.raises(FileNotFoundError, match=r"mnist could neither be read from .*MNIST/raw.*delete damaged ones"):
+        from_torchvision(name="mnist", root=str(tmp_path))
+
+
+def test_images_and_labels_of_different_halves_are_an_error(tmp_path, monkeypatch, no_network):
+    mnist_files(tmp_path, monkeypatch)
+    raw = tmp_path / "MNIST" / "raw"
+    (raw / "train-images-idx3-ubyte").write_bytes((raw / "t10k-images-idx3-ubyte").read_bytes())
+    with pytest.raises(ValueError, match=r"MNIST/raw.* training images and \d+ labels of them"):
         from_torchvision(name="mnist", root=str(tmp_path))
 
 
@@ -351,7 +359,9 @@ def test_halves_of_different_sizes_are_an_error(tmp_path):
 def test_a_class_of_one_half_only_is_an_error_that_names_it(tmp_path, half):
     image_folder(tmp_path)
     (tmp_path / half / "dog").rename(tmp_path / half / "wolf")
-    with pytest.raises(ValueError, match="different classes: dog, wolf"):
+    with pytest.raises(
+        ValueError, match=rf"different classes; alone: train/{'wolf' if half == 'train' else 'dog'}, test/"
+    ):
         prepare_folder(tmp_path)
 
 
@@ -362,6 +372,28 @@ def test_a_class_without_images_in_one_half_is_an_error_that_names_it(tmp_path, 
         path.unlink()
     with pytest.raises((ValueError, FileNotFoundError), match="dog"):
         prepare_folder(tmp_path)
+
+
+def test_hidden_files_are_passed_over_and_what_else_is_no_image_is_an_error(tmp_path):
+    image_folder(tmp_path)
+    (tmp_path / "train" / ".cache").mkdir()
+    (tmp_path / "train" / "cat" / ".DS_Store").write_text("")
+    assert len(folder(root=str(tmp_path)).train_inputs) == 6
+    (tmp_path / "test" / "dog" / "2.png").unlink()
+    (tmp_path / "test" / "dog" / "2.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(FileNotFoundError, match=r"no \S*test/dog/2\.png; the data set is not whole"):
+        folder(root=str(tmp_path))
+    (tmp_path / "train" / "cat" / "more").mkdir()
+    with pytest.raises(ValueError, match=r"train/cat/more is a folder"):
+        folder(root=str(tmp_path))
+
+
+def test_a_missing_image_is_an_error_before_any_is_read(tmp_path, monkeypatch):
+    image_folder(tmp_path)
+    (tmp_path / "test" / "dog" / "9.png").symlink_to(tmp_path / "nowhere.png")
+    monkeypatch.setattr(Image, "open", lambda path: pytest.fail(f"read {path}"))
+    with pytest.raises(FileNotFoundError, match="not whole"):
+        folder(root=str(tmp_path))
 
 
 @pytest.mark.parametrize("half", ["train", "test"])

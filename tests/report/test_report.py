@@ -8,6 +8,7 @@ import pytest
 
 from lbdn.networks import build_network
 from lbdn.report import figures, look, tables
+from lbdn.report.page import render_page
 from lbdn.report.results import Cell, Grid, Result, budget, load_results, published, published_row
 from lbdn.report.sections import classification_section, make_section, write_section
 
@@ -33,7 +34,7 @@ def result(
             "dataset": "digits",
             "samples": {"train": 100, "test": 4},
             "parameters": 1234,
-            "network": {"architecture": "kwlarge", "outputs": 100},
+            "network": {"architecture": "kwlarge", "outputs": 100, "normalization": [[0.5] * 3, [0.3, 0.2564, 0.3]]},
             "training": {"epochs": 2, "loss": {"name": "cross-entropy"}, "augmentation": "crop-flip-jitter"},
         },
         history=pd.DataFrame(
@@ -149,12 +150,53 @@ def test_rows_at_another_budget_are_marked_with_it():
         "attacked images 3 (paper 10000), seeds 1 (paper 3)"
     )
     paper = {"settings": {"epochs": 2, "train": 100, "attacked": 3, "seeds": 1}}
-    assert budget([result()], paper) == "as published"
+    assert budget([result()], paper) == "as in the paper"
     other = {"classes": 10, "temperature": 0.25, "margin": 0.5}
     trained = result()
     trained.description["training"]["loss"] = {"name": "cross-entropy", "temperature": 1.0}
     assert budget([trained], {"settings": other}) == "classes 100 (paper 10), temperature 1.0 (paper 0.25)"
     assert "budget" not in tables.classification_table([result()], [], {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "mark"),
+    [
+        ({}, "as in the paper"),
+        ({"normalization": [[0.5], [0.2561]]}, "as in the paper"),  # of other images than the paper's: 3.905, not 3.900
+        ({"normalization": [[0.5], [0.25]]}, "Lipschitz constant of the normalisation 4.0 (paper 3.9)"),
+        ({"normalization": None}, "Lipschitz constant of the normalisation 1.0 (paper 3.9)"),
+        ({"last_layer_normalization": True}, "last-layer normalisation True (paper False)"),
+    ],
+)
+def test_what_is_done_to_the_input_and_the_last_layer_is_compared_with_the_paper(changes, mark):
+    settings = published("cifar100-sizes")["settings"]
+    paper = {"settings": {key: settings[key] for key in ("input_gain", "last_layer_normalization", "classes")}}
+    run = result()
+    run.description["network"] |= changes
+    assert budget([run], paper) == mark
+
+
+@pytest.mark.parametrize(
+    ("dataset", "std"),
+    [
+        ("cifar10-curves", 0.2435),
+        ("cifar100-curves", 0.2564),
+        ("tiny-imagenet-sizes", 0.224),
+        ("cifar100-certified", 1),
+    ],
+)
+def test_the_published_gain_of_the_normalisation_is_that_of_the_data_sets_statistics(dataset, std):
+    assert published(dataset)["settings"]["input_gain"] == pytest.approx(1 / std, abs=0.005)
+
+
+def test_values_that_the_paper_takes_from_another_one_are_not_compared_as_its_own():
+    paper = published("cifar100-certified")
+    networks = [result(family, size="small") for family in ("sll", "sandwich")]
+    for run in networks:
+        run.description["network"]["architecture"] = "deep"
+    marks = tables.classification_table(networks, [36], paper)["budget"].tolist()
+    assert marks[0] == "published: Araujo et al. (2023), at its own settings"
+    assert marks[1].startswith("epochs 2 (paper 400)")
 
 
 def test_a_family_that_the_paper_lacks_has_no_published_value():
@@ -163,13 +205,22 @@ def test_a_family_that_the_paper_lacks_has_no_published_value():
     assert "γ = 1 paper" not in row
 
 
+def test_differences_are_those_of_the_printed_values():
+    right = pd.DataFrame({"label": [0] * 2000, "prediction": [0] * 353 + [1] * 1647})  # 17.65 %
+    run = replace(result("sll", gamma=2.0, size="small"), certify=right, attack=None)
+    row = tables.classification_table([run], [], published("cifar100-sizes")).iloc[0]
+    assert (row["clean"], row["clean paper"], row["clean Δ"]) == (17.6, 52.9, -35.3)
+
+
 def test_the_best_gamma_is_the_one_of_the_highest_robust_accuracy():
     better = result(gamma=4.0)
     better.attack[f"robust@{EPS:.6g}"] = 1
-    table = tables.gammas_table([result(gamma=2.0), better, result("plain", gamma=None)], EPS)
-    assert table.to_dict("records") == [
-        {"network": "Sandwich", "size": "tiny", "γ = 2": 66.7, "γ = 4": 100.0, "best γ": "4"}
-    ]
+    runs, row = [result(gamma=2.0), better, result("plain", gamma=None)], {"network": "Sandwich", "size": "tiny"}
+    row |= {"γ = 2": 66.7, "γ = 4": 100.0, "best γ": "4"}
+    assert tables.gammas_table(runs, EPS, {}).to_dict("records") == [row]
+    assert tables.gammas_table(runs, EPS, published("cifar100-gammas")).to_dict("records") == [row]  # at 36/255 alone
+    chosen = tables.gammas_table(runs, EPS, {"best_gamma": {72: 2}})
+    assert chosen.to_dict("records") == [row | {"best γ paper": 2}]
 
 
 def test_the_papers_table_of_tightness_is_whole():
@@ -216,6 +267,21 @@ def test_tables_are_written_in_three_forms_without_nan(tmp_path):
     latex = (tmp_path / "accuracy.tex").read_text()
     assert r"$\gamma$" in latex
     assert " 66.7 " in latex
+
+
+def test_a_budget_that_all_rows_share_is_a_note(tmp_path):
+    table = pd.DataFrame({"network": ["a", "b"], "budget": ["epochs 2", "epochs 2"]})
+    tables.write_table(table, tmp_path / "shared")
+    assert (tmp_path / "shared.tex").read_text().startswith("% budget of all rows: epochs 2\n")
+    assert (tmp_path / "shared.csv").read_text() == table.to_csv(index=False)
+    tables.write_table(table.assign(budget=["epochs 2", "epochs 3"]), tmp_path / "own")
+    assert "& epochs 3" in (tmp_path / "own.tex").read_text()
+    with look.look():
+        section = make_section("mine", Grid([], [36], "cifar100-sizes"), [result(size="small", gamma=2.0)])
+        write_section(section, "mine", tmp_path)
+    page = render_page(tmp_path, ["mine"])
+    assert "Budget of all rows: epochs 2 (paper 100)" in page
+    assert "<th>budget" not in page
 
 
 PLAIN = result("plain", gamma=None)
@@ -344,7 +410,7 @@ def test_a_model_that_was_trained_elsewhere_has_no_learning_curve_and_no_budget(
     assert "trained elsewhere, from the file model.bson" in section.lead
     assert "learning-curves" not in {**section.figures, **section.data}
     assert section.tables["accuracy"][0]["clean"].tolist() == [75.0]
-    assert budget([subject], {"settings": {"loss": "mse", "test": 4}}) == "as published"
+    assert budget([subject], {"settings": {"loss": "mse", "test": 4}}) == "as in the paper"
 
 
 def test_a_lower_bound_far_beyond_all_upper_ones_stands_at_the_edge_with_its_number():
@@ -354,7 +420,7 @@ def test_a_lower_bound_far_beyond_all_upper_ones_stands_at_the_edge_with_its_num
         figure = figures.accuracy_by_lipschitz([result(), far])
     for axis in figure.axes:
         assert [text.get_text() for text in axis.texts] == ["4,892 →"]
-        assert axis.get_xlim()[1] < 3
+        assert axis.get_xlim()[1] < 4
 
 
 def test_percentages_of_a_column_have_equally_many_decimals(tmp_path):

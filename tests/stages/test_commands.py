@@ -22,6 +22,7 @@ import stages.prepare
 import stages.report
 import stages.train
 from lbdn.bounds.lower import LowerBound
+from lbdn.runs import load_run
 from lbdn.verify.__main__ import main as verify
 
 TRAINING = {"loss": {"name": "cross-entropy"}, "epochs": 2, "batch_size": 100, "learning_rate": 0.01}
@@ -220,7 +221,12 @@ def test_radii_in_floating_point_are_below_those_of_real_arithmetic_and_the_cert
     [
         ({"attack": {"images": 361, "radii_255": [36], "batch_size": 3, "seed": 0}}, "attack.images takes 1 to 360"),
         ({"training": TRAINING | {"loss": {"name": "mse"}}}, "loss 'mse' doesn't fit targets that are labels"),
-        ({"dataset": "square-wave"}, "square-wave has no classes"),
+        ({"dataset": "square-wave"}, "square-wave has no classes of images, which `attack`"),
+        ({"sizes": ["small", "huge"]}, "no size 'huge' of mlp"),
+        (
+            {"training": TRAINING | {"normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}},
+            r"takes images of shape (..., 3, height, width), got (100, 1, 8, 8)",
+        ),
         ({"architecture": "resnet"}, "no 'resnet' among the architectures; there are deep, kwlarge, mlp, toy"),
     ],
 )
@@ -235,6 +241,19 @@ def test_settings_that_do_not_fit_are_refused_before_training(tmp_path, monkeypa
     assert result.exit_code == 1
     assert said in result.output
     assert not Path("run/history.csv").exists()
+
+
+def test_a_network_normalises_by_the_statistics_that_it_is_given(tmp_path, monkeypatch):
+    succeed(stages.prepare, "digits")
+    monkeypatch.setattr(stages.train, "PREPARED", Path("data/prepared").resolve())
+    monkeypatch.chdir(tmp_path)
+    training = TRAINING | {"epochs": 1, "normalize": {"mean": [0.25], "std": [0.5]}}
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS | {"study": PARAMS["study"] | {"training": training}}))
+    cell = ("--family", "orthogonal", "--size", "small", "--gamma", 1, "--seed", 1)
+    succeed(stages.train, "study", "run", *cell, "--device", "cpu")
+    network = load_run("run")
+    assert network.normalization(torch.ones(1, 8, 8)).unique().tolist() == [1.5]
+    assert network.pixel_gamma == pytest.approx(2.0)
 
 
 def test_the_number_of_cores_does_not_change_the_weights(monkeypatch):
@@ -274,37 +293,49 @@ def test_reports_and_tables_are_the_same_bytes_when_made_again(quick_attacks):
     assert all((Path("first") / f).read_bytes() == (Path("second") / f).read_bytes() for f in files)
 
 
-def test_a_cell_runs_by_itself_and_does_not_repeat_what_is_finished(quick_attacks):
+def test_a_cell_runs_by_itself_and_does_again_only_what_changed(quick_attacks, tmp_path, monkeypatch):
     succeed(stages.prepare, "digits")
+    monkeypatch.setattr(stages.cell, "PREPARED", Path("data/prepared").resolve())
+    monkeypatch.chdir(tmp_path)
     arguments = ("study", "cell", "--family", "sandwich", "--size", "small", "--gamma", 2, "--seed", 5)
-    first = succeed(stages.cell, *arguments, "--device", "cpu").output
-    assert all(name in first for name in ("run.json", "lipschitz.json", "certify.csv", "attack.csv"))
+    arguments += ("--device", "cpu")
+
+    def parts(**changes) -> list[str]:
+        Path("params.yaml").write_text(yaml.safe_dump(PARAMS | {"study": PARAMS["study"] | changes}))
+        return [line.split(":")[0] for line in succeed(stages.cell, *arguments).output.splitlines() if " s" in line]
+
+    everything = ["run.json", "lipschitz.json", "certify.csv", "attack.csv"]
+    assert [name for name in parts() if "." in name and " " not in name] == everything
     assert not Path("cell/checkpoint.pt").exists()
     assert not Path("cell/attack-state.json").exists()
-    assert succeed(stages.cell, *arguments, "--device", "cpu").output == ""
+    assert set(json.loads(Path("cell/provenance.json").read_text())) == {"epoch", *everything}
+    assert parts() == []
     Path("cell/certify.csv").unlink()
-    assert succeed(stages.cell, *arguments, "--device", "cpu").output.startswith("certify.csv")
-    assert set(json.loads(Path("cell/provenance.json").read_text())) == {
-        "epoch",
-        "run.json",
-        "lipschitz.json",
-        "certify.csv",
-        "attack.csv",
-    }
+    assert parts() == ["certify.csv"]
+    attack = PARAMS["study"]["attack"] | {"radii_255": [36, 108]}
+    assert parts(attack=attack) == ["attack.csv"]
+    assert f"robust@{108 / 255:.6g}" in rows(Path("cell/attack.csv"))[0]
+    assert parts(attack=attack, lipschitz=SEARCH | {"seed": 7}) == ["lipschitz.json"]
+    with pytest.raises(AssertionError, match="holds a model of other settings, data or code"):
+        parts(training=TRAINING | {"batch_size": 50})
 
 
 def test_parts_join_to_what_was_split(monkeypatch):
     succeed(stages.prepare, "digits")
     monkeypatch.setattr(stages.parts, "PART_BYTES", 10_000)
     succeed(stages.parts, "split", "data/prepared/digits", "parts")
-    assert len(list(Path("parts").iterdir())) > 2
+    assert len(list(Path("parts").iterdir())) > 3
     succeed(stages.parts, "join", "parts", "joined")
     for path in Path("data/prepared/digits").iterdir():
         assert (Path("joined") / path.name).read_bytes() == path.read_bytes()
-    sorted(Path("parts").iterdir())[-1].unlink()
-    result = run(stages.parts, "join", "parts", "again")
-    assert result.exit_code == 1
-    assert "bring all of them" in result.output
+    first, second, *_ = sorted(Path("parts").iterdir())
+    second.write_bytes(second.read_bytes()[::-1])
+    for spoil, said in ((lambda: None, "are damaged"), (first.unlink, f"lacks {first.name}")):
+        spoil()
+        result = run(stages.parts, "join", "parts", "again")
+        assert result.exit_code == 1
+        assert said in result.output
+        assert not list(Path("again").iterdir())
 
 
 def test_families_are_told_apart_by_their_source_files():
