@@ -15,6 +15,7 @@ from lbdn.files import write_rows
 from lbdn.inference import as_input, on_device, predict
 from lbdn.params import Attack
 from lbdn.runs import load_run, weights_digest
+from stages.code import STAGES, digest_of
 from stages.common import RUN, device_option, errors_in_one_line, run_settings
 
 STATE = "attack-state.json"  # what is finished of an attack that was interrupted
@@ -40,7 +41,7 @@ def attack_run(run: Path, attack: Attack, dataset: Dataset, device: torch.device
         audit=len(order) if attack.audit == "all" else attack.audit,
         numbers=order.tolist(),
         state=run / STATE,
-        identity={"weights": weights_digest(run)},
+        identity={"weights": weights_digest(run), "code": digest_of(*STAGES["attack"])},
     )
     rows.sort(key=lambda row: row["image"])
     write_rows(run / "attack.csv", rows)

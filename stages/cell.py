@@ -20,7 +20,7 @@ from stages.common import PREPARED, device_option, errors_in_one_line, model_opt
 from stages.lipschitz import bound_run
 from stages.train import CHECKPOINT, check_settings, describe, identify, train_run
 
-FINISHED = "cell.json"  # for each finished part, the digest of all that it was made from
+ORIGINS = "cell.json"  # for each part that was begun, a digest of all that it is made from
 
 
 @click.command()
@@ -52,20 +52,21 @@ def main(
     if attack := settings.attack:
         made_from = [attack.model_dump(), digest_of(*STAGES["attack"])]
         parts["attack.csv"] = (lambda: attack_run(run, attack, dataset, device), made_from)
-    finished = read_json(run / FINISHED) if (run / FINISHED).exists() else {}
+    origins = read_json(run / ORIGINS) if (run / ORIGINS).exists() else {}
     for name, (work, made_from) in parts.items():
         digest = hashlib.sha256(json.dumps([identity, made_from]).encode()).hexdigest()
-        if (run / name).exists() and finished.get(name) == digest:
+        if (run / name).exists() and origins.get(name) == digest:
             continue
         if (run / name).exists() and name == "run.json":
             raise ValueError(f"{run} holds a model of other settings, data or code; name another folder, or delete it")
+        (run / name).unlink(missing_ok=True)
+        origins[name] = digest
+        write_json(run / ORIGINS, origins)
         start = time.perf_counter()
         work()
         seconds = time.perf_counter() - start
         click.echo(f"{name}: {seconds:.0f} s")
         note_provenance(run, name, device, seconds)
-        finished[name] = digest
-        write_json(run / FINISHED, finished)
     for state in (CHECKPOINT, STATE):
         (run / state).unlink(missing_ok=True)
 

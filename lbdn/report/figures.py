@@ -240,7 +240,9 @@ def accuracy_by_gamma(results: Sequence[Result], eps: float) -> Figure:
 
 def _number(value: float) -> str:
     """Return a number with three digits, or all of those before the point."""
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
+    if value < 1e-3:
+        return f"{value:.3g}"
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}"
 
 
 def tightness(results: Sequence[Result]) -> Figure:

@@ -164,8 +164,8 @@ def bounds_table(results: Sequence[Result]) -> pd.DataFrame:
         rows.append(
             {
                 "network": name(runs[0], results),
-                "lower bound (found)": rounded([run.bound("lower") for run in runs], 3),
-                "upper bound (guaranteed)": rounded([run.bound("upper") for run in runs], 3),
+                "lower bound (found)": _significant([run.bound("lower") for run in runs]),
+                "upper bound (guaranteed)": _significant([run.bound("upper") for run in runs]),
                 "tightness": rounded(_percentages([run.bound("tightness") for run in runs]), 1),
             }
         )
@@ -264,6 +264,12 @@ def rounded(values: Sequence[float | None], digits: int) -> float | None:
     """Return the mean of the values that there are, rounded; None if there are none."""
     average = mean(values)
     return None if average is None else round(average, digits)
+
+
+def _significant(values: Sequence[float | None]) -> float | None:
+    """Return the mean of the values that there are to four digits; None if there are none."""
+    average = mean(values)
+    return None if average is None else float(f"{average:.4g}")
 
 
 def _percentages(values: Sequence[float | None]) -> list[float | None]:

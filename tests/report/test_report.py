@@ -103,6 +103,15 @@ def test_a_family_without_a_bound_is_certified_nowhere_and_has_no_upper_bound():
     assert tables.bounds_table(unbounded).iloc[0]["upper bound (guaranteed)"] is None
 
 
+def test_bounds_have_four_digits_however_small():
+    small = replace(result("aol"), lipschitz=result().lipschitz | {"lower": 4.7660906e-6, "upper": 3.71753})
+    row = tables.bounds_table([small]).iloc[0]
+    assert (row["lower bound (found)"], row["upper bound (guaranteed)"]) == (4.766e-6, 3.718)
+    with look.look():
+        (axis,) = figures.tightness([small]).axes
+    assert "4.77e-06 of 3.72: 0.0 %" in [text.get_text() for text in axis.texts]
+
+
 def test_tables_average_over_seeds_and_count_them():
     both = [result(seed=1, tightness=0.8), result(seed=2, tightness=0.9)]
     row = tables.tightness_table(both, published("toy")).iloc[0]

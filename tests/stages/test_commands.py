@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -305,6 +306,14 @@ def test_a_cell_runs_by_itself_and_does_again_only_what_changed(quick_attacks, t
         return [line.split(":")[0] for line in succeed(stages.cell, *arguments).output.splitlines() if " s" in line]
 
     everything = ["run.json", "lipschitz.json", "certify.csv", "attack.csv"]
+    with monkeypatch.context() as patch:
+        patch.setattr(stages.cell, "bound_run", lambda *_: 1 / 0)
+        with pytest.raises(AssertionError):
+            parts()
+    trained = Path("cell/run.json").stat().st_mtime_ns
+    assert parts() == everything[1:]
+    assert Path("cell/run.json").stat().st_mtime_ns == trained
+    shutil.rmtree("cell")
     assert [name for name in parts() if "." in name and " " not in name] == everything
     assert not Path("cell/checkpoint.pt").exists()
     assert not Path("cell/attack-state.json").exists()
