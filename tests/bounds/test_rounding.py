@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from lbdn.architectures import Selection, ZeroPadding
+from lbdn.bounds.constants import sandwich_excess, zero_padded_norm
 from lbdn.bounds.maps import Matrix, Spectral
 from lbdn.bounds.rounding import Affine
-from lbdn.bounds.stored import sandwich_excess, steps, zero_padded_norm
+from lbdn.bounds.stored import steps
 from lbdn.circular import _basis, convolve, kernel_spectrum, real_form
 from lbdn.layers import (
     AolConv,
