@@ -108,6 +108,8 @@ def autoattack(
     if certified is not None and certified.shape != labels.shape:
         raise ValueError(f"certified takes one radius for each of {len(labels)} images, got {tuple(certified.shape)}")
     radii = sorted(eps)
+    if len({f"{radius:.6g}" for radius in radii}) < len(radii):
+        raise ValueError(f"eps takes radii that differ in their first six digits, got {eps!r}")
     certificates = torch.zeros(len(labels)) if certified is None else certified.detach().cpu()
     certificates = certificates.clamp(max=torch.finfo(certificates.dtype).max)  # JSON knows no infinity
     data = hashlib.sha256(images.cpu().numpy().tobytes() + labels.cpu().numpy().tobytes()).hexdigest()

@@ -128,7 +128,7 @@ class Cell(NamedTuple):
     family: str
     size: str
     gamma: float | None
-    seed: Seed
+    seed: int
 
 
 class Axes(_Section):

@@ -14,8 +14,8 @@ from lbdn.data import Dataset, balanced_subset
 from lbdn.files import write_rows
 from lbdn.inference import as_input, on_device, predict
 from lbdn.params import Attack
-from lbdn.runs import load_run, weights_digest
-from stages.code import STAGES, digest_of
+from lbdn.runs import load_run, read_description, weights_digest
+from stages.code import STAGES, code_digests, digest_of
 from stages.common import RUN, device_option, errors_in_one_line, run_settings
 
 STATE = "attack-state.json"  # what is finished of an attack that was interrupted
@@ -23,7 +23,7 @@ STATE = "attack-state.json"  # what is finished of an attack that was interrupte
 
 def attack_run(run: Path, attack: Attack, dataset: Dataset, device: torch.device) -> list[dict[str, Any]]:
     """Write attack.csv, a row an attacked test image; return the rows. The state of what is finished stays."""
-    network = load_run(run).to(device)
+    network, description = load_run(run).to(device), read_description(run)["network"]
     count = len(dataset.test_targets) if attack.images == "all" else attack.images
     chosen = balanced_subset(dataset.test_targets, count, attack.seed)
     order = np.random.default_rng(attack.seed).permutation(chosen)  # so that finished batches are a fair sample
@@ -41,7 +41,11 @@ def attack_run(run: Path, attack: Attack, dataset: Dataset, device: torch.device
         audit=len(order) if attack.audit == "all" else attack.audit,
         numbers=order.tolist(),
         state=run / STATE,
-        identity={"weights": weights_digest(run), "code": digest_of(*STAGES["attack"])},
+        identity={
+            "weights": weights_digest(run),
+            "networks": code_digests(description["family"], description["architecture"]),
+            "attack": digest_of(*STAGES["attack"]),
+        },
     )
     rows.sort(key=lambda row: row["image"])
     write_rows(run / "attack.csv", rows)

@@ -55,11 +55,14 @@ def main(
     origins = read_json(run / ORIGINS) if (run / ORIGINS).exists() else {}
     for name, (work, made_from) in parts.items():
         digest = hashlib.sha256(json.dumps([identity, made_from]).encode()).hexdigest()
-        if (run / name).exists() and origins.get(name) == digest:
-            continue
-        if (run / name).exists() and name == "run.json":
-            raise ValueError(f"{run} holds a model of other settings, data or code; name another folder, or delete it")
-        (run / name).unlink(missing_ok=True)
+        if (run / name).exists():
+            if name not in origins:
+                raise ValueError(f"{run / name} wasn't made by this script; name another folder, or delete this one")
+            if origins[name] == digest:
+                continue
+            if name == "run.json":
+                raise ValueError(f"{run} holds a model of other settings, data or code; name another, or delete it")
+            (run / name).unlink()
         origins[name] = digest
         write_json(run / ORIGINS, origins)
         start = time.perf_counter()

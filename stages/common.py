@@ -90,7 +90,9 @@ def model_options(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--family", required=True, help="Of layers: plain, aol, orthogonal, sll, sandwich, ..."),
         click.option("--size", required=True, help="Of the architecture: tiny, small, medium, large, ..."),
         click.option("--gamma", required=True, callback=_gamma, help="Upper Lipschitz bound, from normalised input."),
-        click.option("--seed", type=int, required=True, help="Of initial values, order and augmentation."),
+        click.option(
+            "--seed", type=click.IntRange(0), required=True, help="Of initial values, order and augmentation."
+        ),
     ]
     return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), function)
 

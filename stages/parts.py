@@ -42,7 +42,7 @@ def split(folder: Path, parts: Path) -> None:
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @errors_in_one_line
 def join(parts: Path, folder: Path) -> None:
-    """Unpack what `split` wrote to PARTS into FOLDER."""
+    """Unpack what `split` wrote to PARTS as FOLDER, which is new or empty."""
     counts = {path.name.rpartition("-")[2] for path in parts.glob("part-*-of-*")}
     if len(counts) != 1:
         raise FileNotFoundError(f"takes the parts of one folder, part-<i>-of-<n>; {parts} has those of {len(counts)}")
@@ -52,15 +52,17 @@ def join(parts: Path, folder: Path) -> None:
     if missing:
         raise FileNotFoundError(f"{parts} lacks {', '.join(missing)}; bring all parts")
     packed = io.BytesIO(b"".join(piece.read_bytes() for piece in pieces))
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as unpacked:
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} isn't empty; delete it")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as parent:
+        unpacked = Path(parent) / folder.name
         try:
             with tarfile.open(fileobj=packed, mode="r:gz") as archive:
                 archive.extractall(unpacked, filter="data")
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
             raise ValueError(f"the parts in {parts} are damaged ({error}); bring them again") from error
-        for path in Path(unpacked).iterdir():
-            path.replace(folder / path.name)
+        unpacked.replace(folder)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Train one model: one cell of an experiment's grid."""
 
 import statistics
-from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -75,8 +74,10 @@ def check_settings(settings: Experiment, dataset: Dataset) -> None:
     Raises:
         ValueError: naming the setting that doesn't.
     """
+    training = settings.trained
     if not dataset.is_classification:
-        needy = {"attack": settings.attack, "certify": settings.certify, "augmentation": _augmented(settings)}
+        augmented = training is not None and training.augmentation != "none"
+        needy = {"attack": settings.attack, "certify": settings.certify, "augmentation": augmented}
         for name in (name for name, used in needy.items() if used):
             raise ValueError(f"{settings.dataset} has no classes of images, which `{name}` in params.yaml needs")
     if attack := settings.attack:
@@ -85,18 +86,25 @@ def check_settings(settings: Experiment, dataset: Dataset) -> None:
             raise ValueError(f"attack.images takes 1 to {test_images} of {settings.dataset}, got {images}")
         if dataset.outputs < 2 or min(dataset.input_shape[1:]) < 5:
             raise ValueError(f"AutoAttack takes two classes and 5 x 5 pixels or more, which {settings.dataset} hasn't")
+    if training and isinstance(training.normalize, Normalization):
+        channels = len(training.normalize.mean)
+        if channels != dataset.input_shape[0]:
+            raise ValueError(f"training.normalize has {channels} channels, {settings.dataset} {dataset.input_shape[0]}")
+    network: dict[str, Any] = {
+        "architecture": settings.architecture,
+        "input_shape": dataset.input_shape,
+        "outputs": dataset.outputs,
+        "last_layer_normalization": training is not None and training.last_layer_normalization,
+    }
     grids: list[Axes | Experiment] = [settings.baselines, settings] if settings.baselines else [settings]
-    for grid in grids:
-        for family, size in product(grid.families, grid.sizes):
-            # Without numbers, which takes no time; a family that can't be built so is checked by its own training.
-            with suppress(RuntimeError), torch.device("meta"):
-                build_network(
-                    settings.architecture, family, size=size, input_shape=dataset.input_shape, outputs=dataset.outputs
-                )
-
-
-def _augmented(settings: Experiment) -> bool:
-    return settings.trained is not None and settings.trained.augmentation != "none"
+    for family, size in {pair: None for grid in grids for pair in product(grid.families, grid.sizes)}:
+        try:
+            with torch.device("meta"):  # without numbers, which takes no time
+                build_network(family=family, size=size, **network)
+        except ValueError:
+            raise
+        except Exception:  # of a family that can't be built without numbers: its own training checks it
+            continue
 
 
 def train_run(

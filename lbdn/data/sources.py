@@ -123,9 +123,9 @@ def folder(*, root: str) -> Dataset:
     halves = {half: _classes(base / half) for half in ("train", "test")}
     classes = sorted(halves["train"])
     if classes != sorted(halves["test"]):
-        alone = [f"{half}/{name}" for half, found in halves.items() for name in sorted(found)]
-        alone = [path for path in alone if sum(path.split("/")[1] in found for found in halves.values()) == 1]
-        raise ValueError(f"{base}: train and test have different classes; alone: {', '.join(alone[:5])}")
+        train, test = set(halves["train"]), set(halves["test"])
+        alone = [f"train/{name}" for name in sorted(train - test)[:5]] + [f"test/{n}" for n in sorted(test - train)[:5]]
+        raise ValueError(f"{base}: train and test have different classes; alone: {', '.join(alone)}")
     labelled = {
         half: [(path, label) for label, name in enumerate(classes) for path in found[name]]
         for half, found in halves.items()
@@ -158,11 +158,7 @@ def tiny_imagenet(*, root: str = "data/raw", train_per_class: int = 500, test_pe
     if not classes or not annotations.is_file():
         raise FileNotFoundError(f"no train/<class> or no val/val_annotations.txt in {base.resolve()}; {again}")
     label_of = {name: label for label, name in enumerate(classes)}
-    train = [
-        (path, label)
-        for name, label in label_of.items()
-        for path in sorted((base / "train" / name / "images").glob("*"))
-    ]
+    train = [(path, label) for name, label in label_of.items() for path in _visible(base / "train" / name / "images")]
     test = []
     for line in sorted(filter(None, annotations.read_text(encoding="utf-8", errors="replace").splitlines())):
         image, name, *_ = [*line.split("\t"), "", ""]
@@ -229,7 +225,7 @@ def _classes(half: Path) -> dict[str, list[Path]]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in folder.glob("*") if not path.name.startswith("."))
 
 
 def _images(paths: list[Path]) -> tuple[np.ndarray, bool]:

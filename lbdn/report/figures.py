@@ -25,7 +25,7 @@ from lbdn.report.look import (
     marked_line,
     panels,
 )
-from lbdn.report.results import Result
+from lbdn.report.results import Result, published_rows
 from lbdn.report.tables import group, label, mean, name, percent
 
 
@@ -80,7 +80,7 @@ def layers(table: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(table["layer"]))
     families = list(dict.fromkeys(table["family"]))
     step = min(0.22, 0.8 / len(families))
-    size = (WIDTH, 3.2 * max(1, 0.14 / step) + 0.3)
+    size = (WIDTH, max(3.2, 0.07 * len(families) * len(names)) + 0.5)
     figure, (left, right) = plt.subplots(1, 2, figsize=size, sharey=True, layout="constrained")
     for shift, family in enumerate(families):
         rows = table[table["family"] == family]
@@ -122,9 +122,15 @@ def accuracy_by_radius(results: Sequence[Result]) -> Figure:
                 certified = [percent([run.certified(eps) for run in runs]) for eps in radii]
                 axis.plot(radii, certified, linewidth=1.5, **line(family))
         axis.set(xlim=(-0.01, longest), ylim=(0, None))
-    figure.supxlabel("l2 radius of the perturbation, pixels in [0, 1]")
+    figure.supxlabel("l2 radius, from pixels (line: certified, marker: attacked)")
     figure.supylabel("accuracy (%)")
-    legend(figure, family_handles(results, lambda family: {**mark(family), **line(family)}))
+    lines = {result.family for result in results if result.certified(0) is not None}
+    legend(
+        figure,
+        family_handles(
+            results, lambda family: mark(family) | (line(family) if family in lines else {"linestyle": "none"})
+        ),
+    )
     return figure
 
 
@@ -180,6 +186,8 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
                 axis.annotate(f"{lower:,.0f} →", place, offset, textcoords="offset points", ha="right", size=6)
         axis.margins(0.1, 0.2)
         logarithmic_x(axis)
+        if any((run.bound("lower") or 0.0) > edge for run in results):
+            axis.set_xlim(right=edge)
     figure.supxlabel("empirical Lipschitz bound, from pixels")
     figure.supylabel("accuracy (%)")
     handles = family_handles(results, mark, linestyle="none", **{} if by_family else {"color": "0.3"})
@@ -199,13 +207,13 @@ def accuracy_by_size(results: Sequence[Result], paper: Mapping[str, Any]) -> Fig
         groups = [runs for runs in group(results) if runs[0].family == family]
         points = sorted((runs[0].parameters / 1e6, percent([run.clean() for run in runs])) for runs in groups)
         axis.plot(*zip(*points, strict=True), linewidth=0.8, **mark(family))
-        rows = [row for row in paper.get("networks", []) if row["family"] == family]
+        rows = [row for row in published_rows(paper, results[0]) if row["family"] == family]
         printed = [(_millions(row["parameters"]), row["clean"]) for row in rows]
         if printed:
             axis.plot(*zip(*printed, strict=True), linestyle="none", **mark(family), markerfacecolor="none")
     axis.set(xlabel="number of parameters (millions)", ylabel="clean accuracy (%)", xlim=(0, None), ylim=(0, None))
     hollow: dict[str, Any] = {"color": "0.3", "marker": "o", "markerfacecolor": "none", "linestyle": "none"}
-    published = [plt.Line2D([], [], label="published", **hollow)] if paper.get("networks") else []
+    published = [plt.Line2D([], [], label="published", **hollow)] if published_rows(paper, results[0]) else []
     legend(figure, [*family_handles(results, mark), *published])
     return figure
 

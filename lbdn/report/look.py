@@ -36,6 +36,7 @@ LOOK: dict[str, Any] = {
     "ytick.major.pad": 1,
     "legend.fontsize": 7,
     "legend.columnspacing": 1.2,
+    "legend.handlelength": 2.8,
     "svg.hashsalt": "lbdn",  # the same figure gives the same file
     "svg.fonttype": "path",
     "figure.dpi": 100,

@@ -62,15 +62,20 @@ def fitting_section(title: str, results: Sequence[Result], paper: Mapping[str, A
     gammas = list(dict.fromkeys(result.gamma for result in results))
     largest = max(gamma or 0.0 for gamma in gammas)
     best = max((r for r in results if r.gamma == largest), key=lambda r: r.bound("tightness") or 0.0)
+    published_tightness = published_layers = ""
+    if "tightness" in paper:
+        published_tightness = f" Paper: its {paper['tightness']['place']}; Δ: measured less published."
+    if "layers" in paper:
+        published_layers = f" Hollow: the paper's {paper['layers']['place']}."
+        if "sandwich" in {result.family for result in results}:
+            published_layers += (
+                " There Sandwich's first and last norm are a factor of the square root of 2 below the paper's own "
+                "formula, and the product of all norms is half of it."
+            )
     shown = {
         "tightness": (
             table,
-            "Tightness of the Lipschitz bound in percent: the empirical lower bound over gamma."
-            + (
-                f" Paper: its {paper['tightness']['place']}; Δ: measured less published."
-                if "tightness" in paper
-                else ""
-            ),
+            f"Tightness of the Lipschitz bound in percent: the empirical lower bound over gamma.{published_tightness}",
         )
     }
     drawn = {
@@ -90,20 +95,17 @@ def fitting_section(title: str, results: Sequence[Result], paper: Mapping[str, A
         drawn["layers"] = (
             figures.layers(layers),
             "Layer by layer at gamma 1: tightness of each layer and of the whole network (left), spectral norms of "
-            "the explicit weights (right)."
-            + (
-                f" Hollow: the paper's {paper['layers']['place']}, with Sandwich's first and last norm a factor of "
-                "the square root of 2 smaller than its own formula gives, and so the product of all, "
-                f"{paper['layers']['network_norm']['sandwich']}, a factor of 2."
-                if "layers" in paper
-                else ""
-            ),
+            f"the explicit weights (right).{published_layers}",
         )
     metrics: dict[str, dict[str, float]] = {}
     for result in results:
         metrics.setdefault(result.family, {})[f"tightness_gamma{result.gamma:g}"] = _round(result.bound("tightness"))
     whole = layers[layers["layer"] == "full network"] if len(layers) else layers
-    products = ", ".join(f"{row['family']} {row['norm']:.4g}" for row in whole.to_dict("records"))
+    products = ", ".join(
+        f"{row['family']} {row['norm']:.4g}"
+        + (f" (paper {row['norm published']:g})" if pd.notna(row["norm published"]) else "")
+        for row in whole.to_dict("records")
+    )
     return Section(
         title=title,
         lead=f"Networks of {len(table)} families fit a square wave under Lipschitz bounds "
@@ -145,7 +147,8 @@ def classification_section(
             figures.accuracy_by_lipschitz(results),
             "Accuracy of the attacked images against the empirical Lipschitz bound, from pixels. Markers are families; "
             + ("colours and fillings are bounds γ, vertical lines" if several_gammas else "the vertical line is")
-            + " what γ guarantees from pixels.",
+            + " what γ guarantees from pixels. Each panel has its own scale, which needn't start at zero; a marker "
+            "with an arrow belongs at the number beside it, far to the right.",
         )
     if attacked and results[0].certify is not None and len(panels(results)) <= PANELS:
         drawn["accuracy-by-radius"] = (
@@ -165,7 +168,7 @@ def classification_section(
     if not several_gammas and (several_sizes or other_sizes):
         drawn["accuracy-by-size"] = (
             figures.accuracy_by_size(results, paper),
-            "Clean accuracy against the number of parameters; published values, at the paper's own budget, hollow.",
+            "Clean accuracy against the number of parameters; hollow, all that the paper prints.",
         )
     if attacked and several_gammas:
         shown["gammas"] = (
@@ -280,7 +283,7 @@ def _lead(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
         f"{families} — with Lipschitz bound {gammas} from {_domain(description['network'])}, {origin}."
     )
     if "place" in paper:
-        text += f" Their place in the paper: {paper['place']}."
+        text += f" Compare with the paper's {paper['place']}."
     certified = [(run.certified(HEADLINE / 255), run) for run in results]
     known = [(accuracy, run) for accuracy, run in certified if accuracy]
     if known:

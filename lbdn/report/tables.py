@@ -75,7 +75,7 @@ def tightness_table(results: Sequence[Result], paper: Mapping[str, Any]) -> pd.D
             row |= _measured(f"γ = {gamma:g}", _percentages(cell), printed.get(family, {}).get(gamma), 2)
         row["parameters"] = runs[0].parameters
         row["seeds"] = len({result.cell.seed for result in runs})
-        row["settings"] = budget([run for run in runs if run.gamma == runs[0].gamma], paper)
+        row["budget"] = budget([run for run in runs if run.gamma == runs[0].gamma], paper)
         rows.append(row)
     return _without_empty(pd.DataFrame(rows))
 
@@ -147,7 +147,7 @@ def classification_table(
         row["parameters"] = first.parameters
         row["parameters paper"] = printed.get("parameters")
         if any("epoch_seconds" in other for other in paper.get("networks", [])):
-            comparable = first.description["samples"]["train"] == paper["settings"]["train"]
+            comparable = first.description["samples"].get("train") == paper["settings"]["train"]
             row["seconds an epoch"] = rounded([run.epoch_seconds() for run in runs], 1)
             row["seconds an epoch paper"] = printed.get("epoch_seconds") if comparable else None
         row["seeds"] = len(runs)

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from lbdn.networks import build_network
+from lbdn.params import load_params
 from lbdn.report import figures, look, tables
 from lbdn.report.page import render_page
 from lbdn.report.results import Cell, Grid, Result, budget, load_results, published, published_row
@@ -185,17 +186,25 @@ def test_what_is_done_to_the_input_and_the_last_layer_is_compared_with_the_paper
     assert budget([run], paper) == mark
 
 
-@pytest.mark.parametrize(
-    ("dataset", "std"),
-    [
-        ("cifar10-curves", 0.2435),
-        ("cifar100-curves", 0.2564),
-        ("tiny-imagenet-sizes", 0.224),
-        ("cifar100-certified", 1),
-    ],
-)
-def test_the_published_gain_of_the_normalisation_is_that_of_the_data_sets_statistics(dataset, std):
-    assert published(dataset)["settings"]["input_gain"] == pytest.approx(1 / std, abs=0.005)
+@pytest.mark.parametrize(("experiment", "std"), [("cifar10", 0.2435), ("cifar100", 0.2564), ("cifar100-certified", 1)])
+def test_the_published_gain_of_the_normalisation_is_that_of_the_data_sets_statistics(experiment, std):
+    assert published(experiment)["settings"]["input_gain"] == pytest.approx(1 / std, abs=0.005)
+
+
+@pytest.mark.parametrize("experiment", ["tiny-imagenet-sizes", "tiny-imagenet-gammas"])
+def test_tiny_imagenet_is_normalised_with_the_published_gain(experiment):
+    normalize = load_params(Path(__file__).parents[2] / "params.yaml").experiment(experiment).training.normalize
+    assert published(experiment)["settings"]["input_gain"] == pytest.approx(1 / min(normalize.std), abs=0.005)
+
+
+def test_values_of_other_networks_than_the_papers_are_not_drawn():
+    with look.look():
+        drawn = [
+            figures.accuracy_by_size([result("mine", size="small", gamma=2.0)], published(experiment)).legends
+            for experiment in ("cifar100-sizes", "tiny-imagenet-sizes")
+        ]
+    labels = [[text.get_text() for text in legends[0].get_texts()] for legends in drawn]
+    assert labels == [["mine", "published"], ["mine"]]
 
 
 def test_values_that_the_paper_takes_from_another_one_are_not_compared_as_its_own():
@@ -204,7 +213,9 @@ def test_values_that_the_paper_takes_from_another_one_are_not_compared_as_its_ow
     for run in networks:
         run.description["network"]["architecture"] = "deep"
     marks = tables.classification_table(networks, [36], paper)["budget"].tolist()
-    assert marks[0] == "published: Araujo et al. (2023), at its own settings"
+    assert marks[0].startswith("epochs 2 (paper 400)")
+    assert marks[0].endswith("published values from Araujo et al. (2023), at its own settings")
+    assert "Araujo" not in marks[1]
     assert marks[1].startswith("epochs 2 (paper 400)")
 
 
@@ -419,6 +430,7 @@ def test_a_model_that_was_trained_elsewhere_has_no_learning_curve_and_no_budget(
     assert "trained elsewhere, from the file model.bson" in section.lead
     assert "learning-curves" not in {**section.figures, **section.data}
     assert section.tables["accuracy"][0]["clean"].tolist() == [75.0]
+    assert "budget" in tables.classification_table([subject], [36], published("cifar100-sizes"))
     assert budget([subject], {"settings": {"loss": "mse", "test": 4}}) == "as in the paper"
 
 

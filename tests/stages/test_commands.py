@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ import stages.prepare
 import stages.report
 import stages.train
 from lbdn.bounds.lower import LowerBound
+from lbdn.data import load_dataset
+from lbdn.params import Experiment, load_params
 from lbdn.runs import load_run
 from lbdn.verify.__main__ import main as verify
 
@@ -226,7 +229,7 @@ def test_radii_in_floating_point_are_below_those_of_real_arithmetic_and_the_cert
         ({"sizes": ["small", "huge"]}, "no size 'huge' of mlp"),
         (
             {"training": TRAINING | {"normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}},
-            r"takes images of shape (..., 3, height, width), got (100, 1, 8, 8)",
+            "training.normalize has 3 channels, digits 1",
         ),
         ({"architecture": "resnet"}, "no 'resnet' among the architectures; there are deep, kwlarge, mlp, toy"),
     ],
@@ -242,6 +245,19 @@ def test_settings_that_do_not_fit_are_refused_before_training(tmp_path, monkeypa
     assert result.exit_code == 1
     assert said in result.output
     assert not Path("run/history.csv").exists()
+
+
+def test_networks_are_built_without_numbers_before_training_where_they_can_be(monkeypatch):
+    succeed(stages.prepare, "digits")
+    dataset = load_dataset("data/prepared/digits")
+    study = PARAMS["study"] | {"architecture": "kwlarge", "families": ["cpl"], "sizes": ["tiny"]}
+    narrow = replace(dataset, classes=[str(i) for i in range(200)])  # more than the features of that network
+    with pytest.raises(ValueError, match="can't select 200 outputs from 128 features"):
+        stages.train.check_settings(Experiment.model_validate(study), narrow)
+    normalized = study | {"training": TRAINING | {"last_layer_normalization": True}}
+    stages.train.check_settings(Experiment.model_validate(normalized), narrow)
+    monkeypatch.setattr(stages.train, "build_network", lambda **_: torch.ones(1).numpy())
+    stages.train.check_settings(Experiment.model_validate(study), dataset)
 
 
 def test_a_network_normalises_by_the_statistics_that_it_is_given(tmp_path, monkeypatch):
@@ -325,16 +341,44 @@ def test_a_cell_runs_by_itself_and_does_again_only_what_changed(quick_attacks, t
     assert parts(attack=attack) == ["attack.csv"]
     assert f"robust@{108 / 255:.6g}" in rows(Path("cell/attack.csv"))[0]
     assert parts(attack=attack, lipschitz=SEARCH | {"seed": 7}) == ["lipschitz.json"]
+    with monkeypatch.context() as patch:
+        patch.setattr(stages.cell, "attack_run", lambda *_: 1 / 0)
+        with pytest.raises(AssertionError):
+            parts(lipschitz=SEARCH | {"seed": 7})
+    assert parts(lipschitz=SEARCH | {"seed": 7}) == ["attack.csv"]  # not what was there before it was cut off
     with pytest.raises(AssertionError, match="holds a model of other settings, data or code"):
         parts(training=TRAINING | {"batch_size": 50})
+    (Path("cell") / "cell.json").unlink()
+    with pytest.raises(AssertionError, match=r"cell/run\.json wasn't made by this script"):
+        parts()
+
+
+def test_an_interrupted_attack_goes_on_with_the_same_code_alone(quick_attacks, monkeypatch):
+    folder = train("study", "orthogonal")
+    settings = load_params().experiment("study").attack
+    dataset = load_dataset("data/prepared/digits")
+    stages.attack.attack_run(folder, settings, dataset, torch.device("cpu"))
+    attacked = []
+    monkeypatch.setattr("lbdn.attack._attack_batch", lambda *_: attacked.append(1) or 1 / 0)
+    stages.attack.attack_run(folder, settings, dataset, torch.device("cpu"))
+    assert not attacked
+    for name, other in (("digest_of", "other"), ("code_digests", {})):
+        with monkeypatch.context() as patch:
+            patch.setattr(stages.attack, name, lambda *_, other=other: other)
+            with pytest.raises(ZeroDivisionError):
+                stages.attack.attack_run(folder, settings, dataset, torch.device("cpu"))
+    (folder / stages.attack.STATE).unlink()
 
 
 def test_parts_join_to_what_was_split(monkeypatch):
     succeed(stages.prepare, "digits")
+    monkeypatch.setattr(stages.parts, "PART_BYTES", 1_000)
+    succeed(stages.parts, "split", "data/prepared/digits", "parts")
     monkeypatch.setattr(stages.parts, "PART_BYTES", 10_000)
     succeed(stages.parts, "split", "data/prepared/digits", "parts")
-    assert len(list(Path("parts").iterdir())) > 3
+    assert 3 < len(list(Path("parts").iterdir())) < 20
     succeed(stages.parts, "join", "parts", "joined")
+    assert "joined isn't empty" in run(stages.parts, "join", "parts", "joined").output
     for path in Path("data/prepared/digits").iterdir():
         assert (Path("joined") / path.name).read_bytes() == path.read_bytes()
     first, second, *_ = sorted(Path("parts").iterdir())
@@ -344,7 +388,7 @@ def test_parts_join_to_what_was_split(monkeypatch):
         result = run(stages.parts, "join", "parts", "again")
         assert result.exit_code == 1
         assert said in result.output
-        assert not list(Path("again").iterdir())
+        assert not Path("again").exists()
 
 
 def test_families_are_told_apart_by_their_source_files():
