@@ -143,12 +143,14 @@ def classification_section(
     }
     drawn: dict[str, tuple[Figure, str]] = {}
     if attacked and searched and len(tables.group(results)) > 1:
+        figure = figures.accuracy_by_lipschitz(results)
+        beyond = any(axis.texts for axis in figure.axes)
         drawn["accuracy-by-lipschitz"] = (
-            figures.accuracy_by_lipschitz(results),
+            figure,
             "Accuracy of the attacked images against the empirical Lipschitz bound, from pixels. Markers are families; "
             + ("colours and fillings are bounds γ, vertical lines" if several_gammas else "the vertical line is")
-            + " what γ guarantees from pixels. Each panel has its own scale, which needn't start at zero; a marker "
-            "with an arrow belongs at the number beside it, far to the right.",
+            + " what γ guarantees from pixels. Each panel has its own scale, which needn't start at zero."
+            + (" A marker with an arrow belongs at the number beside it, far to the right." if beyond else ""),
         )
     if attacked and results[0].certify is not None and len(panels(results)) <= PANELS:
         drawn["accuracy-by-radius"] = (

@@ -442,6 +442,9 @@ def test_a_lower_bound_far_beyond_all_upper_ones_stands_at_the_edge_with_its_num
     for axis in figure.axes:
         assert [text.get_text() for text in axis.texts] == ["4,892 →"]
         assert axis.get_xlim()[1] < 4
+    with look.look():
+        captions = [classification_section("", [result(), other], [], {}).figures for other in (far, PLAIN)]
+    assert ["arrow" in figures["accuracy-by-lipschitz"][1] for figures in captions] == [True, False]
 
 
 def test_percentages_of_a_column_have_equally_many_decimals(tmp_path):
