@@ -41,20 +41,19 @@ def main(
     check_settings(settings, dataset)
     description = describe(experiment, family, size, gamma, seed, dataset)
     identity = identify(description, dataset)
-    parts: dict[str, tuple[Callable[[], object], Any]] = {
-        "run.json": (lambda: train_run(run, description, dataset, device, identity, _report_epoch), {}),
+    parts: dict[str, tuple[str, dict[str, Any], Callable[[], object]]] = {
+        "run.json": ("train", {}, lambda: train_run(run, description, dataset, device, identity, _report_epoch)),
     }
     if search := settings.lipschitz:
-        made_from = [search.model_dump(), digest_of(*STAGES["lipschitz"])]
-        parts["lipschitz.json"] = (lambda: bound_run(run, search, dataset, device), made_from)
+        parts["lipschitz.json"] = ("lipschitz", search.model_dump(), lambda: bound_run(run, search, dataset, device))
     if settings.certify:
-        parts["certify.csv"] = (lambda: certify_run(run, dataset, device), digest_of(*STAGES["certify"]))
+        parts["certify.csv"] = ("certify", {}, lambda: certify_run(run, dataset, device))
     if attack := settings.attack:
-        made_from = [attack.model_dump(), digest_of(*STAGES["attack"])]
-        parts["attack.csv"] = (lambda: attack_run(run, attack, dataset, device), made_from)
+        parts["attack.csv"] = ("attack", attack.model_dump(), lambda: attack_run(run, attack, dataset, device))
     origins = read_json(run / ORIGINS) if (run / ORIGINS).exists() else {}
-    for name, (work, made_from) in parts.items():
-        digest = hashlib.sha256(json.dumps([identity, made_from]).encode()).hexdigest()
+    for name, (stage, own_settings, work) in parts.items():
+        origin = json.dumps([identity, own_settings, digest_of(*STAGES[stage])])
+        digest = hashlib.sha256(origin.encode()).hexdigest()
         if (run / name).exists():
             if name not in origins:
                 raise ValueError(f"{run / name} wasn't made by this script; name another folder, or delete this one")

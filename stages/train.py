@@ -78,8 +78,9 @@ def check_settings(settings: Experiment, dataset: Dataset) -> None:
     if not dataset.is_classification:
         augmented = training is not None and training.augmentation != "none"
         needy = {"attack": settings.attack, "certify": settings.certify, "augmentation": augmented}
-        for name in (name for name, used in needy.items() if used):
-            raise ValueError(f"{settings.dataset} has no classes of images, which `{name}` in params.yaml needs")
+        for name, used in needy.items():
+            if used:
+                raise ValueError(f"{settings.dataset} has no classes of images, which `{name}` in params.yaml needs")
     if attack := settings.attack:
         images, test_images = attack.images, len(dataset.test_targets)
         if isinstance(images, int) and images > test_images:
@@ -97,7 +98,7 @@ def check_settings(settings: Experiment, dataset: Dataset) -> None:
         "last_layer_normalization": training is not None and training.last_layer_normalization,
     }
     grids: list[Axes | Experiment] = [settings.baselines, settings] if settings.baselines else [settings]
-    for family, size in {pair: None for grid in grids for pair in product(grid.families, grid.sizes)}:
+    for family, size in (pair for grid in grids for pair in product(grid.families, grid.sizes)):
         try:
             with torch.device("meta"):  # without numbers, which takes no time
                 build_network(family=family, size=size, **network)

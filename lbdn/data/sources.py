@@ -219,8 +219,9 @@ def _classes(half: Path) -> dict[str, list[Path]]:
     empty = [name for name, paths in found.items() if not paths]
     if empty or not found:
         raise FileNotFoundError(f"no images in {half.resolve() / (empty[0] if empty else '<class>')}")
-    for path in (path for paths in found.values() for path in paths if path.is_dir()):
-        raise ValueError(f"{path} is a folder; images lie in the folder of their class")
+    folders = [path for paths in found.values() for path in paths if path.is_dir()]
+    if folders:
+        raise ValueError(f"{folders[0]} is a folder; images lie in the folder of their class")
     return found
 
 

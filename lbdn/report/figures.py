@@ -24,6 +24,7 @@ from lbdn.report.look import (
     mark,
     marked_line,
     panels,
+    published_handle,
 )
 from lbdn.report.results import Result, published_rows
 from lbdn.report.tables import group, label, mean, name, percent
@@ -96,9 +97,7 @@ def layers(table: pd.DataFrame) -> Figure:
     left.invert_yaxis()
     left.set_xlabel("tightness (%)")
     right.set_xlabel("norm of the weight")
-    hollow = {"color": "0.3", "marker": "o", "markerfacecolor": "none", "linestyle": "none", "markersize": 4}
-    published = plt.Line2D([], [], label="published", **hollow)
-    legend(figure, [*left.get_legend_handles_labels()[0], published])
+    legend(figure, [*left.get_legend_handles_labels()[0], published_handle(markersize=4)])
     return figure
 
 
@@ -173,11 +172,11 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
     for gamma, shade, fill, dash in zip(uppers, colors, cycle(FILLS), cycle(DASHES[1:])):
         looks[gamma] = {"color": shade, "fillstyle": fill, "markerfacecoloralt": "white"}
         lines[gamma] = {"color": shade, "linestyle": dash, "linewidth": 1.3}
+    networks = [(runs, mean([run.bound("lower") for run in runs]) or 0.0) for runs in group(results)]
     for axis, eps in zip(axes, radii, strict=True):
         for gamma, upper in uppers.items():
             axis.axvline(upper, zorder=1, **lines[gamma])
-        for runs in group(results):
-            lower = mean([run.bound("lower") for run in runs]) or 0.0
+        for runs, lower in networks:
             accuracy = percent([run.robust(eps) for run in runs])
             style = mark(runs[0].family) | ({} if by_family else looks[runs[0].gamma])
             axis.plot([min(lower, edge)], [accuracy], linestyle="none", zorder=3, **style)
@@ -186,7 +185,7 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
                 axis.annotate(f"{lower:,.0f} →", place, offset, textcoords="offset points", ha="right", size=6)
         axis.margins(0.1, 0.2)
         logarithmic_x(axis)
-        if any((run.bound("lower") or 0.0) > edge for run in results):
+        if any(lower > edge for _, lower in networks):
             axis.set_xlim(right=edge)
     figure.supxlabel("empirical Lipschitz bound, from pixels")
     figure.supylabel("accuracy (%)")
@@ -203,18 +202,16 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
 def accuracy_by_size(results: Sequence[Result], paper: Mapping[str, Any]) -> Figure:
     """Return clean accuracy against the number of parameters: the paper's figure; all published values, hollow."""
     figure, (axis,) = axes_of([""])
+    all_printed = published_rows(paper, results[0])
     for family in dict.fromkeys(result.family for result in results):
         groups = [runs for runs in group(results) if runs[0].family == family]
         points = sorted((runs[0].parameters / 1e6, percent([run.clean() for run in runs])) for runs in groups)
         axis.plot(*zip(*points, strict=True), linewidth=0.8, **mark(family))
-        rows = [row for row in published_rows(paper, results[0]) if row["family"] == family]
-        printed = [(_millions(row["parameters"]), row["clean"]) for row in rows]
+        printed = [(_millions(row["parameters"]), row["clean"]) for row in all_printed if row["family"] == family]
         if printed:
             axis.plot(*zip(*printed, strict=True), linestyle="none", **mark(family), markerfacecolor="none")
     axis.set(xlabel="number of parameters (millions)", ylabel="clean accuracy (%)", xlim=(0, None), ylim=(0, None))
-    hollow: dict[str, Any] = {"color": "0.3", "marker": "o", "markerfacecolor": "none", "linestyle": "none"}
-    published = [plt.Line2D([], [], label="published", **hollow)] if published_rows(paper, results[0]) else []
-    legend(figure, [*family_handles(results, mark), *published])
+    legend(figure, [*family_handles(results, mark), *([published_handle()] if all_printed else [])])
     return figure
 
 

@@ -113,6 +113,13 @@ def family_handles(
     return [plt.Line2D([], [], label=label(family), **{**style(family), **changes}) for family in families]
 
 
+def published_handle(**style: Any) -> Artist:
+    """Return a legend's entry for published values, which are hollow."""
+    return plt.Line2D(
+        [], [], label="published", color="0.3", marker="o", markerfacecolor="none", linestyle="none", **style
+    )
+
+
 def mark(family: str) -> dict[str, Any]:
     """Return the marker of a family."""
     return {"color": color(family), "marker": MARKERS[rank(family)], "markersize": 5, "clip_on": False}

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from lbdn.files import write_json, write_text
 from lbdn.report import figures, tables
 from lbdn.report.look import panels, write_figure
-from lbdn.report.results import Grid, Result, published
+from lbdn.report.results import Grid, Result, published, published_rows
 
 PANELS = 6  # more make a figure that nobody can read
 HEADLINE = 72  # radius of the headline metrics, a numerator over 255
@@ -137,7 +137,7 @@ def classification_section(
     several_seeds = len({result.cell.seed for result in results}) > 1
     several_gammas = len({result.gamma for result in bounded}) > 1
     several_sizes = len({result.size for result in results}) > 1
-    other_sizes = {row["size"] for row in paper.get("networks", [])} - {results[0].size}
+    other_sizes = {row["size"] for row in published_rows(paper, results[0])} - {results[0].size}
     shown = {
         "accuracy": (tables.classification_table(results, certified_eps, paper), _accuracy_caption(results, paper))
     }
