@@ -1,8 +1,13 @@
 """Where data sets come from. A source is a function from its options in ``params.yaml`` to a ``Dataset``."""
 
+import socket
+import tarfile
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -10,15 +15,17 @@ from PIL import Image, UnidentifiedImageError
 from lbdn.data.prepared import Dataset
 
 TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST"}
-FILES = {  # where torchvision looks below its root
-    "cifar10": "cifar-10-batches-py or cifar-10-python.tar.gz",
-    "cifar100": "cifar-100-python or cifar-100-python.tar.gz",
-    "mnist": "MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte",
+MNIST_MD5 = {  # of the unpacked files, which torchvision doesn't check
+    "MNIST/raw/train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "MNIST/raw/train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "MNIST/raw/t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "MNIST/raw/t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
 }
 TINY_IMAGENET = "tiny-imagenet-200"
 TINY_IMAGENET_CLASSES = 200
 TINY_IMAGENET_URL = f"http://cs231n.stanford.edu/{TINY_IMAGENET}.zip"
 TINY_IMAGENET_MD5 = "90528d7ca1a48142e341f4ef8d21d0de"
+SILENCE = 10.0  # seconds without a word from a server, after which a download is given up
 
 
 def square_wave(*, train_samples: int = 300, test_samples: int = 200, seed: int = 0) -> Dataset:
@@ -77,29 +84,31 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
     """Return CIFAR-10, CIFAR-100 or MNIST, downloaded to ``root`` unless the files are there already.
 
     Raises:
-        ValueError: for another name, or files of which one isn't the other's.
-        FileNotFoundError: if the files are neither there, whole, nor to be had.
+        ValueError: for another name, or a file that isn't the published one.
+        FileNotFoundError: if files are neither there nor to be had.
     """
     import torchvision
+    from torchvision.datasets.utils import check_integrity
 
     if name not in TORCHVISION:
         raise ValueError(f"no torchvision data set {name!r}; there are {', '.join(sorted(TORCHVISION))}")
     loader = getattr(torchvision.datasets, TORCHVISION[name])
-    try:
-        halves = [loader(root, train=train, download=True) for train in (True, False)]
-    except (AssertionError, OSError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split()) or "not the format of that file"
-        raise FileNotFoundError(
-            f"{name} could neither be read from {Path(root).resolve()} ({FILES[name]}) nor downloaded: {reason}. Put "
-            f"torchvision's files there, delete damaged ones, or connect to a network"
-        ) from error
-    train, test = halves
-    for half, loaded in (("training", train), ("test", test)):
-        if len(loaded.data) != len(loaded.targets):
-            raise ValueError(
-                f"{Path(root).resolve()} ({FILES[name]}) has {len(loaded.data)} {half} images and "
-                f"{len(loaded.targets)} labels of them; delete the wrong file"
-            )
+    base = Path(root).expanduser().absolute()
+    published = _published(loader)
+    missing = [file for file in published if not (base / file).is_file()]
+    for file, md5 in published.items():
+        if file not in missing and not check_integrity(str(base / file), md5):
+            raise ValueError(f"{base / file} is not the published file (MD5 {md5}); delete it, it is downloaded again")
+    if missing:
+        try:
+            with _given_up_when_silent():
+                loader(base, download=True)
+        except (EOFError, OSError, RuntimeError, tarfile.TarError) as error:
+            raise FileNotFoundError(
+                f"no {missing[0]} in {base}, and {name} could not be downloaded: {' '.join(str(error).split())}. Put "
+                f"torchvision's files there, or connect to a network"
+            ) from error
+    train, test = (loader(base, train=half) for half in (True, False))
     return Dataset(
         train_inputs=_channels_first(np.asarray(train.data)),
         train_targets=np.asarray(train.targets, dtype=np.int64),
@@ -108,6 +117,25 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
         classes=list(train.classes),
         provenance={"source": "torchvision", "name": name},
     )
+
+
+def _published(loader: Any) -> dict[str, str]:
+    """Return the files that a loader of torchvision's reads, below its root, and their MD5 sums."""
+    if not hasattr(loader, "base_folder"):
+        return MNIST_MD5
+    files = [*loader.train_list, *loader.test_list, (loader.meta["filename"], loader.meta["md5"])]
+    return {f"{loader.base_folder}/{file}": md5 for file, md5 in files}
+
+
+@contextmanager
+def _given_up_when_silent() -> Iterator[None]:
+    """Give up connections that say nothing for a while; torchvision's downloads would wait for ever."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(SILENCE)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def folder(*, root: str) -> Dataset:
@@ -119,13 +147,15 @@ def folder(*, root: str) -> Dataset:
         FileNotFoundError: if a half is missing or has no images, or a link leads nowhere.
         ValueError: if classes or image sizes differ, an image can't be read, or a class holds a folder.
     """
-    base = Path(root)
+    base = Path(root).expanduser().absolute()
     halves = {half: _classes(base / half) for half in ("train", "test")}
     classes = sorted(halves["train"])
     if classes != sorted(halves["test"]):
         train, test = set(halves["train"]), set(halves["test"])
         alone = [f"train/{name}" for name in sorted(train - test)[:5]] + [f"test/{n}" for n in sorted(test - train)[:5]]
-        raise ValueError(f"{base}: train and test have different classes; alone: {', '.join(alone)}")
+        raise ValueError(
+            f"{base}: train and test have different classes; alone: {', '.join(alone)}. Rename or remove their folders"
+        )
     labelled = {
         half: [(path, label) for label, name in enumerate(classes) for path in found[name]]
         for half, found in halves.items()
@@ -149,14 +179,14 @@ def tiny_imagenet(*, root: str = "data/raw", train_per_class: int = 500, test_pe
         FileNotFoundError: for files that are neither there nor to be had.
         ValueError: for a damaged archive, images that can't be read, or other numbers of images.
     """
-    base = Path(root) / TINY_IMAGENET
+    base = Path(root).expanduser().absolute() / TINY_IMAGENET
     if not base.exists():
-        _fetch_tiny_imagenet(Path(root))
-    again = f"delete {base.resolve()} to have it unpacked again"
+        _fetch_tiny_imagenet(base.parent)
+    again = f"delete {base} to have it unpacked again"
     annotations = base / "val/val_annotations.txt"
     classes = sorted(folder.name for folder in base.glob("train/*") if folder.is_dir())
     if not classes or not annotations.is_file():
-        raise FileNotFoundError(f"no train/<class> or no val/val_annotations.txt in {base.resolve()}; {again}")
+        raise FileNotFoundError(f"no train/<class> or no val/val_annotations.txt in {base}; {again}")
     label_of = {name: label for label, name in enumerate(classes)}
     train = [(path, label) for name, label in label_of.items() for path in _visible(base / "train" / name / "images")]
     test = []
@@ -169,7 +199,7 @@ def tiny_imagenet(*, root: str = "data/raw", train_per_class: int = 500, test_pe
         counts = np.bincount([label for _, label in found], minlength=len(classes))
         if len(classes) != TINY_IMAGENET_CLASSES or (counts != expected).any():
             raise ValueError(
-                f"{(base / half).resolve()} has {len(classes)} classes of {counts.min()} to {counts.max()} images, not "
+                f"{base / half} has {len(classes)} classes of {counts.min()} to {counts.max()} images, not "
                 f"{TINY_IMAGENET_CLASSES} of {expected}; {again}, or say in params.yaml how many there are"
             )
     return _from_files(train, test, classes, {"source": "Tiny-ImageNet, training and validation halves"})
@@ -181,15 +211,16 @@ def _fetch_tiny_imagenet(root: Path) -> None:
     archive = root / f"{TINY_IMAGENET}.zip"
     if not archive.exists():
         try:
-            download_url(TINY_IMAGENET_URL, root, md5=TINY_IMAGENET_MD5)
+            with _given_up_when_silent():
+                download_url(TINY_IMAGENET_URL, root, md5=TINY_IMAGENET_MD5)
         except (OSError, RuntimeError) as error:
             archive.unlink(missing_ok=True)
             raise FileNotFoundError(
-                f"no {TINY_IMAGENET} and no {archive.name} in {root.resolve()}, and {TINY_IMAGENET_URL} could not be "
+                f"no {TINY_IMAGENET} and no {archive.name} in {root}, and {TINY_IMAGENET_URL} could not be "
                 f"downloaded: {' '.join(str(error).split())}. Put one of the two there, or connect to a network"
             ) from error
     if not check_integrity(str(archive), TINY_IMAGENET_MD5):
-        raise ValueError(f"{archive.resolve()} is not the published archive (MD5 {TINY_IMAGENET_MD5}); delete it")
+        raise ValueError(f"{archive} is not the published archive (MD5 {TINY_IMAGENET_MD5}); delete it")
     with tempfile.TemporaryDirectory(dir=root) as unpacked, zipfile.ZipFile(archive) as file:
         file.extractall(unpacked)
         (Path(unpacked) / TINY_IMAGENET).rename(root / TINY_IMAGENET)
@@ -214,14 +245,15 @@ def _from_files(
 
 def _classes(half: Path) -> dict[str, list[Path]]:
     if not half.is_dir():
-        raise FileNotFoundError(f"no folder {half.resolve()}; an image folder holds train/<class>/ and test/<class>/")
+        raise FileNotFoundError(f"no folder {half}; an image folder holds train/<class>/ and test/<class>/")
     found = {folder.name: _visible(folder) for folder in _visible(half) if folder.is_dir()}
     empty = [name for name, paths in found.items() if not paths]
     if empty or not found:
-        raise FileNotFoundError(f"no images in {half.resolve() / (empty[0] if empty else '<class>')}")
+        place = half / (empty[0] if empty else "<class>")
+        raise FileNotFoundError(f"no images in {place}; copy them there, or remove the class from both halves")
     folders = [path for paths in found.values() for path in paths if path.is_dir()]
     if folders:
-        raise ValueError(f"{folders[0]} is a folder; images lie in the folder of their class")
+        raise ValueError(f"{folders[0]} is a folder; move its images up, into the folder of their class")
     return found
 
 
@@ -233,7 +265,7 @@ def _images(paths: list[Path]) -> tuple[np.ndarray, bool]:
     """Return images as RGB ``(n, 3, h, w)``, and whether all of the files are grey."""
     for path in paths:  # before the minutes that reading the others takes
         if not path.is_file():
-            raise FileNotFoundError(f"no {path.absolute()}; the data set is not whole, copy or unpack it again")
+            raise FileNotFoundError(f"no {path}; the data set is not whole, copy or unpack it again")
     images = np.empty(0, dtype=np.uint8)
     grey = True
     for index, path in enumerate(paths):
@@ -248,7 +280,8 @@ def _images(paths: list[Path]) -> tuple[np.ndarray, bool]:
         if not index:
             images = np.empty((len(paths), *pixels.shape), dtype=np.uint8)
         if pixels.shape != images.shape[1:]:
-            raise ValueError(f"{path} has {pixels.shape[1:]} pixels, but {paths[0]} has {images.shape[2:]}")
+            sizes = f"{path} has {pixels.shape[1:]} pixels, but {paths[0]} has {images.shape[2:]}"
+            raise ValueError(f"{sizes}; all images have to be of one size: resize or remove it")
         images[index] = pixels
     return images, grey
 

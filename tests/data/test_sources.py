@@ -5,6 +5,7 @@ import io
 import pickle
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -112,6 +113,9 @@ def mnist_files(root: Path, monkeypatch) -> list[np.ndarray]:
         write_idx(raw / f"{prefix}-images-idx3-ubyte", images)
         write_idx(raw / f"{prefix}-labels-idx1-ubyte", labels)
         arrays += [images[:, None], labels]
+    sums = {f"MNIST/raw/{path.name}": hashlib.md5(path.read_bytes()).hexdigest() for path in raw.iterdir()}
+    assert sums.keys() == sources.MNIST_MD5.keys()
+    monkeypatch.setattr(sources, "MNIST_MD5", sums)
     return arrays
 
 
@@ -166,31 +170,61 @@ def test_torchvisions_files_give_their_exact_pixels_without_the_network(tmp_path
     assert dataset.outputs == (100 if name == "cifar100" else 10)
 
 
-@pytest.mark.parametrize("name", FILES)
+READ = {
+    "mnist": [
+        f"MNIST/raw/{half}-{kind}-ubyte" for half in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+    ],
+    "cifar10": [
+        f"cifar-10-batches-py/{file}" for file in ("data_batch_1", "data_batch_5", "test_batch", "batches.meta")
+    ],
+    "cifar100": [f"cifar-100-python/{file}" for file in ("train", "test", "meta")],
+}
+FILES_READ = [(name, file) for name, files in READ.items() for file in files]
+
+
+@pytest.mark.parametrize("name", READ)
 def test_without_files_and_network_there_is_one_error_that_says_where_to_put_them(tmp_path, no_network, name):
-    place = rf"{re.escape(str(tmp_path))} \({'MNIST/raw/' if name == 'mnist' else 'cifar-10.*-py'}.* nor downloaded"
-    with pytest.raises(
-        FileNotFoundError, match=rf"{name} could neither be read from {place}: .*Put torchvision's files"
-    ):
+    with pytest.raises(FileNotFoundError) as caught:
         from_torchvision(name=name, root=str(tmp_path))
+    start = f"no {READ[name][0]} in {tmp_path}, and {name} could not be downloaded: "
+    assert str(caught.value).startswith(start)
+    assert "no network in tests" in str(caught.value)
+    assert "Put torchvision's files there" in str(caught.value)
     assert 1 <= len(no_network) <= 8
 
 
-@pytest.mark.parametrize("content", [lambda raw: raw[:1000], lambda raw: b"", lambda raw: b"<html>no such file</html>"])
-def test_damaged_torchvision_files_are_an_error_that_names_them(tmp_path, monkeypatch, no_network, content):
-    mnist_files(tmp_path, monkeypatch)
-    images = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte"
-    images.write_bytes(content(images.read_bytes()))
-    with pytest.raises(FileNotFoundError, match=r"mnist could neither be read from .*MNIST/raw.*delete damaged ones"):
-        from_torchvision(name="mnist", root=str(tmp_path))
+@pytest.mark.parametrize(("name", "file"), FILES_READ)
+def test_a_missing_torchvision_file_is_an_error_that_names_it(tmp_path, monkeypatch, no_network, name, file):
+    FILES[name](tmp_path, monkeypatch)
+    (tmp_path / file).unlink()
+    with pytest.raises(FileNotFoundError, match=f"no {file} in {re.escape(str(tmp_path))}, and"):
+        from_torchvision(name=name, root=str(tmp_path))
 
 
-def test_images_and_labels_of_different_halves_are_an_error(tmp_path, monkeypatch, no_network):
-    mnist_files(tmp_path, monkeypatch)
-    raw = tmp_path / "MNIST" / "raw"
-    (raw / "train-images-idx3-ubyte").write_bytes((raw / "t10k-images-idx3-ubyte").read_bytes())
-    with pytest.raises(ValueError, match=r"MNIST/raw.* training images and \d+ labels of them"):
-        from_torchvision(name="mnist", root=str(tmp_path))
+@pytest.mark.parametrize("content", [lambda raw: raw[:-100], lambda raw: b"", lambda raw: b"<html>no such file</html>"])
+@pytest.mark.parametrize(("name", "file"), FILES_READ)
+def test_a_damaged_torchvision_file_is_an_error_that_names_it(tmp_path, monkeypatch, no_network, name, file, content):
+    FILES[name](tmp_path, monkeypatch)
+    damaged = tmp_path / file
+    damaged.write_bytes(content(damaged.read_bytes()))
+    with pytest.raises(ValueError, match=rf"{re.escape(str(damaged))} is not the published file \(MD5 .*delete it"):
+        from_torchvision(name=name, root=str(tmp_path))
+    assert no_network == []
+    assert damaged.exists()
+
+
+@pytest.mark.parametrize(
+    "read", [lambda root: from_torchvision(name="mnist", root=root), lambda root: tiny_imagenet(root=root)]
+)
+def test_a_server_that_says_nothing_is_given_up(tmp_path, monkeypatch, read):
+    monkeypatch.setattr(sources, "SILENCE", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        monkeypatch.setattr(torchvision.datasets.MNIST, "mirrors", [url])
+        monkeypatch.setattr(sources, "TINY_IMAGENET_URL", f"{url}tiny-imagenet-200.zip")
+        with pytest.raises(FileNotFoundError, match=r"could not be downloaded: .*timed out"):
+            read(str(tmp_path))
+    assert socket.getdefaulttimeout() is None
 
 
 def test_an_unknown_torchvision_name_is_an_error_that_lists_the_known_ones():
@@ -342,7 +376,7 @@ def test_a_damaged_image_is_an_error_that_names_it(tmp_path, damage):
 def test_an_image_of_another_size_is_an_error_that_names_it(tmp_path, half):
     image_folder(tmp_path)
     Image.fromarray(np.zeros((6, 6, 3), np.uint8)).save(tmp_path / half / "dog" / "2.png")
-    with pytest.raises(ValueError, match=r"2\.png has \(6, 6\) pixels.*\(6, 5\)"):
+    with pytest.raises(ValueError, match=r"2\.png has \(6, 6\) pixels.*\(6, 5\).*resize or remove it"):
         prepare_folder(tmp_path)
 
 
@@ -360,7 +394,8 @@ def test_a_class_of_one_half_only_is_an_error_that_names_it(tmp_path, half):
     image_folder(tmp_path)
     (tmp_path / half / "dog").rename(tmp_path / half / "wolf")
     with pytest.raises(
-        ValueError, match=rf"different classes; alone: train/{'wolf' if half == 'train' else 'dog'}, test/"
+        ValueError,
+        match=rf"different classes; alone: train/{'wolf' if half == 'train' else 'dog'}, test/.*Rename or remove",
     ):
         prepare_folder(tmp_path)
 

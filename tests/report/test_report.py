@@ -197,6 +197,43 @@ def test_tiny_imagenet_is_normalised_with_the_published_gain(experiment):
     assert published(experiment)["settings"]["input_gain"] == pytest.approx(1 / min(normalize.std), abs=0.005)
 
 
+FULL = {  # training images, test images, classes, standard deviations of the pixels
+    "mnist": (60000, 10000, 10, [0.3081]),
+    "cifar10": (50000, 10000, 10, [0.2470, 0.2435, 0.2616]),
+    "cifar100": (50000, 10000, 100, [0.2673, 0.2564, 0.2762]),
+    "tiny-imagenet": (100000, 10000, 200, [0.2770, 0.2691, 0.2821]),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mnist", "cifar10", "cifar10-curves"),
+        *(f"cifar100{end}" for end in ("", "-curves", "-sizes", "-gammas", "-certified")),
+        *(f"tiny-imagenet{end}" for end in ("-sizes", "-gammas", "-certified")),
+    ],
+)
+def test_the_papers_experiments_have_the_papers_settings(name):
+    experiment = load_params(Path(__file__).parents[2] / "params.yaml").experiment(name)
+    train, test, classes, std = FULL[experiment.dataset]
+    training = experiment.training
+    run = result("sandwich", gamma=experiment.gammas[0], size=experiment.sizes[0])
+    normalization = training.normalize and [[0.5], std if training.normalize is True else training.normalize.std]
+    run.description.update(
+        samples={"train": train, "test": test},
+        training=training.model_dump(exclude={"normalize", "last_layer_normalization"}),
+        network={
+            "architecture": experiment.architecture,
+            "outputs": classes,
+            "normalization": normalization or None,
+            "last_layer_normalization": training.last_layer_normalization,
+        },
+    )
+    attack = experiment.attack and pd.DataFrame(index=range(test if experiment.attack.images == "all" else 1000))
+    runs = [replace(run, attack=attack)] * len(experiment.seeds)
+    assert budget(runs, published(name)) == "as in the paper"
+
+
 def test_values_of_other_networks_than_the_papers_are_not_drawn():
     with look.look():
         drawn = [
