@@ -68,8 +68,8 @@ def main(
     """Measure what the bound costs; write a table (.md), its numbers (.json) and a figure to the folder OUTPUT.
 
     Sections `search` and `attack` measure the trained networks of the toy and the study: `make study` first. Section
-    `peers` compares upper bounds with those of eclipse-nn: `pip install eclipse-nn` first. Each section is written when
-    it is finished; one that is measured again takes the place of the old one.
+    `peers` compares upper bounds with those of eclipse-nn: `pip install eclipse-nn` first. Without these they are left
+    out. Each section is written when it is finished; one that is measured again takes the place of the old one.
     """
     threads = threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
@@ -116,7 +116,7 @@ def main(
             write_text(stem.with_suffix(".md"), markdown(results))
             if name == "scale":
                 draw_scale(results[name], stem)
-        except ModuleNotFoundError as error:
+        except (FileNotFoundError, ModuleNotFoundError) as error:
             click.echo(f"{name} is left out or incomplete: {error}", err=True)
     click.echo(stem.with_suffix(".md"))
 

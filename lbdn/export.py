@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lbdn.architectures import Selection, ZeroPadding
 from lbdn.circular import convolve
+from lbdn.extras import require
 from lbdn.files import whole
 from lbdn.layers import (
     AolConv,
@@ -66,14 +67,12 @@ def write_onnx(network: Network, path: str | Path, *input_shape: int) -> None:
     """Write a network as ONNX, for batches of any size: input ``x``, output ``logits``.
 
     Raises:
-        ModuleNotFoundError: without the packages onnx and onnxscript, naming the extra to install.
+        ModuleNotFoundError: without the packages of the extra ``onnx``.
         ValueError: as ``plain``.
     """
-    try:
-        import onnx
-        import onnxscript  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("ONNX takes two more packages: pip install onnx onnxscript") from error
+    require("write_onnx", "onnx", "onnx", "onnxscript")
+    import onnx
+
     layers = plain(network, *input_shape)
     example = torch.zeros(2, *input_shape, dtype=next(network.parameters()).dtype)
     program = torch.onnx.export(

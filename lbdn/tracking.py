@@ -18,6 +18,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from lbdn.extras import require
 from lbdn.runs import weights_digest
 
 IDENTITY, WEIGHTS = "lbdn.identity", "lbdn.weights"
@@ -166,6 +167,7 @@ def _connect(experiment: str) -> tuple[Any, str] | None:
         return None
     for name, value in {"MAX_RETRIES": "1", "TIMEOUT": "10"}.items():  # MLflow's own wait for minutes
         os.environ.setdefault(f"MLFLOW_HTTP_REQUEST_{name}", value)
+    require("tracking, unless LBDN_TRACKING=off,", "study", "mlflow")
     from mlflow.tracking import MlflowClient
 
     uri = store_uri()

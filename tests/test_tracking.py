@@ -1,3 +1,4 @@
+import sys
 import time
 from pathlib import Path
 
@@ -127,6 +128,13 @@ def test_a_store_out_of_reach_stops_before_the_work_with_advice(uri, monkeypatch
     with pytest.raises(ConnectionError, match="LBDN_TRACKING=off"), tracking.training_run(DESCRIPTION, IDENTITY):
         pytest.fail("the block must not start")
     assert time.monotonic() - start < 30
+
+
+def test_without_mlflow_an_error_says_what_to_install_and_how_to_do_without(store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    message = r"unless LBDN_TRACKING=off, needs mlflow: pip install '\.\[study\]'"
+    with pytest.raises(ModuleNotFoundError, match=message), tracking.training_run(DESCRIPTION, IDENTITY):
+        pytest.fail("the block must not start")
 
 
 def test_tracking_off_writes_nothing(store, monkeypatch, run_folder):

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 
 from lbdn.data.prepared import Dataset
+from lbdn.extras import require
+
+require("reading data", "study", "PIL", "sklearn", "torchvision")
 
 TORCHVISION = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST"}
 MNIST_MD5 = {  # of the unpacked files, which torchvision doesn't check
@@ -263,6 +265,8 @@ def _visible(folder: Path) -> list[Path]:
 
 def _images(paths: list[Path]) -> tuple[np.ndarray, bool]:
     """Return images as RGB ``(n, 3, h, w)``, and whether all of the files are grey."""
+    from PIL import Image, UnidentifiedImageError
+
     for path in paths:  # before the minutes that reading the others takes
         if not path.is_file():
             raise FileNotFoundError(f"no {path}; the data set is not whole, copy or unpack it again")
