@@ -1,5 +1,6 @@
 """The proof checker, against exact rational arithmetic."""
 
+import math
 from fractions import Fraction
 from itertools import pairwise
 
@@ -65,6 +66,18 @@ def test_what_is_proved_holds_exactly_and_what_holds_by_a_margin_is_proved(width
         outside = [(1 + 2 * margin) * W / (1 - margin) for W in inside]
         assert not exactly_semidefinite(exact_lmi(outside, multipliers, 2.0)) or margin < 1e-14
         assert not proves_lipschitz_bound(outside, multipliers, 2.0)
+
+
+def test_a_bound_one_number_below_the_least_one_of_a_single_hidden_unit_is_not_proved():
+    """Were the rounding errors of entries not counted, some of these would be: by rounding alone."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        weights, multiplier = [rng.normal(size=(1, 40)), rng.normal(size=(40, 1))], np.exp(rng.normal(size=1))
+        inner, outer = (sum(Fraction(float(w)) ** 2 for w in W.flat) for W in weights)
+        least = (Fraction(float(multiplier[0])) * inner + outer / Fraction(float(multiplier[0]))) / 2
+        below = float(least) if float(least) < least else math.nextafter(float(least), 0)
+        assert not proves_lipschitz_bound(weights, [multiplier], below)
+        assert proves_lipschitz_bound(weights, [multiplier], below * (1 + 1e-13))
 
 
 def test_any_part_of_the_proof_that_is_changed_makes_it_fail():
