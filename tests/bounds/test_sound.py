@@ -10,6 +10,7 @@ import torch
 
 from lbdn import build_network
 from lbdn.bounds import SoundNetwork, pair_bounds, plain_sums
+from lbdn.bounds.rounding import Step
 from lbdn.cayley import inverse_cayley
 from lbdn.certify import certified_radius
 from lbdn.layers import (
@@ -141,7 +142,7 @@ def test_nothing_within_the_sound_radius_changes_the_prediction_of_the_float32_n
 
 
 @pytest.mark.parametrize(("architecture", "family"), NETWORKS)
-@pytest.mark.parametrize("distance", [0.0, 0.3, 30.0])
+@pytest.mark.parametrize("distance", [0.0, 0.3, 3e4])
 def test_no_input_within_a_distance_has_a_larger_rounding_error_than_the_bound(architecture, family, distance):
     net = network(architecture, family)
     x, _ = images(net, SHAPES[architecture], 20)
@@ -155,7 +156,33 @@ def test_no_input_within_a_distance_has_a_larger_rounding_error_than_the_bound(a
             exact, inexact_there, _ = sound.evaluate(moved.double())
             off = (frozen(moved).double() - exact).norm(dim=1)
             assert (off <= bound + inexact_there[-1]).all()
-        assert (off > 1e-6 * bound).any()  # not of another order of magnitude altogether
+        assert (off > 1e-7 * bound).any()  # not of another order of magnitude altogether
+
+
+class Off(Step):
+    """A multiplication whose error is ``own``, and ``growth`` more for an input that is one away."""
+
+    def __init__(self, factor: float, own: float, growth: float) -> None:
+        super().__init__(lambda x: factor * x, factor)
+        self.own, self.growth = own, growth
+
+    def run(self, x, dtype):
+        return self.layer(x), x.new_full((len(x),), self.own)
+
+    def spread(self, dtype):
+        return self.growth
+
+
+def test_the_radius_counts_each_steps_error_where_it_is_largest_times_the_constants_behind():
+    x = torch.tensor([[1.0, 0.0]], dtype=torch.float64)  # the errors of evaluating in float64 are those of running
+    sound, slope = SoundNetwork(Network([AolLin(2, 2)], outputs=2, gamma=6.0).double(), x), 6 * math.sqrt(2)
+    sound.steps, sound.pairs = [Off(2.0, 1e-3, 1e-2), Off(3.0, 2e-3, 3e-2)], torch.full_like(sound.pairs, slope)
+    farthest = 6 / slope
+    first = 1e-3 + 1e-2 * farthest
+    second = 2e-3 + 3e-2 * (2 * farthest + first + 1e-3)
+    evaluated = 3 * 1e-3 + 2e-3
+    expected = (6 - math.sqrt(2) * (3 * first + second + evaluated)) / slope
+    assert float(sound.radius(x, torch.tensor([0]))) == pytest.approx(expected, rel=1e-7)
 
 
 def test_pairs_are_never_worse_than_root_two_times_the_bound_and_hold_for_the_network():
