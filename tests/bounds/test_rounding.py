@@ -244,6 +244,27 @@ def test_spectral_maps_are_circular_convolutions_and_their_errors_cover_what_run
     assert ((weights[:, None, None] * (computed.double() - exact)).flatten(1).norm(dim=1) <= heavy).all()
 
 
+def test_no_order_of_summation_in_the_transform_of_a_spectral_map_is_outside_the_bound():
+    n, unit = 256, 2.0**-24
+    wave, x = np.full(n, 1 / 16, np.float32), np.full(n, unit, np.float32)
+    x[0] = 1
+    off = abs(math.fsum(wave * x) - float(sequential(wave, x)))
+    assert off == pytest.approx((n - 1) * unit / 16)
+    identity = Spectral(real_form(kernel_spectrum(torch.ones(1, 1, 1, 1), 1, n)), 1, n)
+    _, error = identity.run(torch.tensor(x).double().view(1, 1, 1, n), None, torch.float32, 1.0)
+    assert off <= float(error)
+
+
+def test_the_rounding_of_a_residual_layers_scaled_input_counts_even_if_nothing_is_taken_from_it():
+    layer, x = CplFc(24, 4, scale=1 / 3).requires_grad_(False), torch.randn(20, 24)
+    layer.weight.zero_()
+    (step,) = steps(Network([layer], outputs=24, gamma=1.0), x[:1])
+    exact, error = step.run(x.double(), torch.float32)
+    off = (layer(x).double() - exact).norm(dim=1)
+    assert (off > 0).all()
+    assert (off <= error).all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 32])
 def test_waves_are_within_what_is_assumed_of_them(dtype, size):
