@@ -152,6 +152,26 @@ def test_power_iteration_finds_the_spectral_norm_of_the_jacobian_of_a_piecewise_
     assert torch.equal(lower._steepest(lambda z: 0 * z, x, delta, 3), delta)
 
 
+@pytest.mark.parametrize(
+    ("function", "inputs", "constant"),
+    [
+        pytest.param(lambda x: torch.relu(x) - torch.relu(x - 0.01), torch.zeros(1, 1), 1, id="bisection"),
+        pytest.param(lambda x: x * torch.tensor([1] + 19 * [0.8]).to(x), torch.zeros(1, 20), 1, id="last turns"),
+        # Steeper on the positive side, but in one direction of a hundred only.
+        pytest.param(
+            lambda x: torch.where(x[:, :1] > 0, 2 * x * torch.eye(100)[0].to(x), x),
+            torch.tensor([[100.0], [-100.0]]).expand(2, 100),
+            2,
+            id="first turns",
+        ),
+    ],
+)
+def test_each_part_of_the_search_finds_what_the_others_miss(function, inputs, constant):
+    """At a learning rate of next to nothing, where ascent can't make up for a part that is missing."""
+    found = empirical_lower_bound(Function(function), inputs, pairs=32, steps=1, learning_rate=1e-9).ratio
+    assert found == pytest.approx(constant, rel=1e-4)
+
+
 def test_rounding_is_not_taken_for_slope():
     noise = Function(lambda x: x + 1e-9 * torch.frac(1e12 * x))
     found = empirical_lower_bound(noise, torch.linspace(0, 1, 20)[:, None], pairs=64, steps=50, radius=0.05)
