@@ -101,6 +101,16 @@ def test_plain_layers_compute_what_the_network_computes(family):
     assert (form.multipliers is None) == (family != "sandwich")
 
 
+@pytest.mark.parametrize("family", ["plain", "aol", "orthogonal", "sandwich"])
+def test_explicit_weights_are_in_float64_and_leave_the_network_as_it_was(family):
+    network = build_network("mlp", family, gamma=2.0, input_shape=(1, 2, 2), outputs=3)
+    x = torch.rand(2, 1, 2, 2)
+    expected = network(x)
+    assert {W.dtype for W in explicit(network).weights} == {torch.float64}
+    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
+    assert torch.equal(network(x), expected)
+
+
 def test_the_activation_of_the_layers_is_kept():
     layers = [SandwichFc(3, 4, activation=torch.tanh), SandwichLin(4, 2)]
     network = Network(layers, outputs=2, gamma=1.0).double()

@@ -12,6 +12,7 @@ from lbdn.bounds import empirical_lower_bound, layer_norms, spectral_product, we
 from lbdn.explicit import explicit
 from lbdn.layers import PlainFc, PlainLin
 from lbdn.networks import Network
+from tests.oracles import dense_cayley
 
 GAMMA = 3.0
 SHAPE = {"input_shape": (6,), "outputs": 4}
@@ -32,20 +33,10 @@ def array(parameter: torch.Tensor) -> np.ndarray:
     return parameter.detach().double().numpy()
 
 
-def cayley(layer) -> tuple[np.ndarray, np.ndarray]:
-    """Return A^T and B^T of the paper's Cayley transform, of the gain times [X; Y] over its Frobenius norm."""
-    P = array(layer.stacked)
-    P = array(layer.gain) * P / np.linalg.norm(P)
-    q = P.shape[1]
-    X, Y = P[:q], P[q:]
-    Z = X - X.T + Y.T @ Y
-    inverse = np.linalg.inv(np.eye(q) + Z)
-    return inverse @ (np.eye(q) - Z), -2 * Y @ inverse
-
-
 def sandwich_weights(body) -> list[np.ndarray]:
     """Return the paper's W_0 .. W_L, with Psi_{-1} = sqrt(gamma / 2) I and Psi_L = sqrt(2 / gamma) I."""
-    transforms = [cayley(layer) for layer in body]
+    directions = [array(layer.stacked) / np.linalg.norm(array(layer.stacked)) for layer in body]
+    transforms = [dense_cayley(array(layer.gain) * P) for layer, P in zip(body, directions, strict=True)]
     psi = [np.exp(array(layer.log_psi)) for layer in body[:-1]]
     weights = [math.sqrt(2 * GAMMA) * transforms[0][1].T / psi[0][:, None]]
     for k in range(1, len(psi)):

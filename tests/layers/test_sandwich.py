@@ -68,46 +68,6 @@ def test_explicit_weights_equal_the_papers_formulas():
         np.testing.assert_allclose(W, W_expected, atol=1e-11)
 
 
-def lmi_matrix(weights, lambdas, gamma):
-    """H of the LMI condition: gamma I at the corners, 2 Lambda_k between them, -Lambda_k W_k below, -W_L last."""
-    outputs = weights[-1].shape[0]
-    multipliers = [np.diag(values) for values in lambdas] + [np.eye(outputs)]
-    diagonal = [
-        gamma * np.eye(weights[0].shape[1]),
-        *(2 * multiplier for multiplier in multipliers[:-1]),
-        gamma * np.eye(outputs),
-    ]
-    starts = np.cumsum([0, *(len(block) for block in diagonal)])
-    H = np.zeros((starts[-1], starts[-1]))
-    for k, block in enumerate(diagonal):
-        H[starts[k] : starts[k + 1], starts[k] : starts[k + 1]] = block
-    for k, (W, multiplier) in enumerate(zip(weights, multipliers, strict=True)):
-        H[starts[k + 1] : starts[k + 2], starts[k] : starts[k + 1]] = -multiplier @ W
-        H[starts[k] : starts[k + 1], starts[k + 1] : starts[k + 2]] = -(multiplier @ W).T
-    return H
-
-
-def smallest_eigenvalue(sandwich, factor=1.0):
-    weights = [factor * W.numpy() for W in explicit(sandwich).weights]
-    lambdas = [np.exp(2 * layer.log_psi.detach().numpy()) for layer in sandwich.body[:-1]]
-    return np.linalg.eigvalsh(lmi_matrix(weights, lambdas, GAMMA))[0]
-
-
-@pytest.mark.parametrize("widths", [(3, 6, 4, 5, 2), (1, 8, 8, 1), (5, 2, 6, 3), (4, 3, 7)], ids=str)
-def test_the_lmi_holds_with_the_multiplier_psi_squared(widths):
-    assert smallest_eigenvalue(network(*widths)) > -1e-9
-
-
-def test_the_lmi_is_tight_and_larger_weights_are_flagged():
-    sandwich = network(3, 6, 4, 2)
-    last = sandwich.body[-1]
-    Y = torch.linalg.qr(torch.randn(4, 2, dtype=torch.float64)).Q
-    last.stacked.data = torch.cat([torch.zeros(2, 2, dtype=torch.float64), Y])  # B_L = -Y^T, of norm one
-    last.gain.data = torch.linalg.vector_norm(Y)
-    assert abs(smallest_eigenvalue(sandwich)) < 1e-9
-    assert smallest_eigenvalue(sandwich, factor=1.1) < -1e-3
-
-
 def test_a_linear_sandwich_layer_can_be_an_isometry():
     layer = SandwichLin(4, 4, bias=False, scale=2.0).double()
     layer.stacked.data = torch.cat([torch.zeros(4, 4), torch.eye(4)]).double()
