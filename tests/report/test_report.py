@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -369,6 +370,52 @@ def test_a_section_has_the_figures_that_its_results_allow(tmp_path, kind):
         assert (tmp_path / f"figures/mine/{name}.png").stat().st_size > 1000
         assert "<svg" in (tmp_path / f"figures/mine/{name}.svg").read_text()
     assert json.loads((tmp_path / "metrics/mine.json").read_text()) == {"mine": section.metrics}
+
+
+def drawn(figure, axis: int = 0) -> list[tuple[list[float], list[float]]]:
+    return [tuple(line.get_xydata().T.tolist()) for line in figure.axes[axis].lines]
+
+
+@look.look()
+def test_certified_and_robust_accuracy_by_radius_are_of_the_attacked_images():
+    (attacked, robust), (radii, certified) = drawn(figures.accuracy_by_radius([result()]))
+    assert attacked == pytest.approx([0, EPS], abs=1e-6)
+    assert robust == pytest.approx([100, 200 / 3])
+    assert np.interp([0.1, 0.25], radii, certified) == pytest.approx([200 / 3, 100 / 3])
+
+
+@look.look()
+def test_learning_curves_show_the_error():
+    assert drawn(figures.learning_curves([result()])) == [([1, 2], [50, 25])]
+
+
+@look.look()
+def test_a_panel_by_lipschitz_bound_shows_the_accuracy_at_its_own_radius():
+    figure = figures.accuracy_by_lipschitz([result()])
+    for axis, accuracy in enumerate([100, 200 / 3]):
+        assert drawn(figure, axis)[-1] == ([0.9], pytest.approx([accuracy]))
+
+
+@look.look()
+def test_accuracy_by_gamma_is_that_under_attack():
+    better = result(gamma=4.0)
+    better.attack[f"robust@{EPS:.6g}"] = 1
+    (_, unbounded), by_gamma = drawn(figures.accuracy_by_gamma([PLAIN, better, result(gamma=2.0)], EPS))
+    assert unbounded == pytest.approx([200 / 3] * 2)
+    assert by_gamma == ([2, 4], pytest.approx([200 / 3, 100]))
+
+
+@look.look()
+def test_the_best_fit_to_the_square_wave_has_the_slope_of_the_largest_bound_at_each_jump():
+    curve = {"x": [-2.0, 2.0], "y": [1.0, 0.5]}
+    fits = [replace(run, lipschitz=run.lipschitz | {"curve": curve}) for run in (result(), result(gamma=5.0))]
+    figure = figures.square_wave(fits)
+    assert len(figure.axes) == 1
+    *wave, (x, best), network = drawn(figure)
+    assert wave == [([start, start + 1], [level] * 2) for start, level in ((-2, 1), (-1, 0), (0, 1), (1, 0))]
+    assert np.gradient(best, x)[np.searchsorted(x, [-1, 0, 1])] == pytest.approx([-5, 5, -5])
+    assert np.interp([-1.5, -0.5, 0.5, 1.5], x, best) == pytest.approx([1, 0, 1, 0])
+    assert network == (curve["x"], curve["y"])
 
 
 def test_more_panels_than_anyone_reads_are_not_drawn():
