@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lbdn.layers import SandwichConv, SandwichFc, SandwichLin
+from lbdn.params import load_params
 from lbdn.runs import save_run, seeded_network
 
 ROOT = Path(__file__).parents[1]
@@ -34,3 +35,12 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
         exec(block, names)
     assert names["network"].gamma == 2.0
     assert names["FAMILY"].bounded
+
+
+def test_the_readmes_table_of_experiments_is_that_of_the_parameters():
+    rows = re.findall(r"^\| (`report-.*`) \|.*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    names = [name for reports, _ in rows for name in re.findall("`report-(.*?)`", reports)]
+    counts = [int(count) for _, networks in rows for count in networks.split(", ")]
+    params = load_params(ROOT / "params.yaml")
+    expected = [(name, len(params.cells(name))) for name in params.experiments if name != "mnist-julia"]
+    assert sorted(zip(names, counts, strict=True)) == sorted(expected)

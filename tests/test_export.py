@@ -1,5 +1,6 @@
 """Networks in other forms: plain layers and ONNX compute the same, and are certified the same."""
 
+import copy
 import sys
 
 import numpy as np
@@ -42,6 +43,15 @@ def test_plain_layers_compute_the_same(architecture, family):
     leaves = [m for m in layers.modules() if not list(m.children())]
     assert all(isinstance(leaf, PLAIN) for leaf in leaves)
     assert all(isinstance(m, Residual | nn.Sequential) for m in layers.modules() if list(m.children()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("architecture", SHAPES)
+def test_in_float32_the_operators_are_those_of_float64_rounded_once(architecture, family):
+    net = network(architecture, family)
+    exact = plain(copy.deepcopy(net).double(), *SHAPES[architecture]).state_dict()
+    for name, weight in plain(net, *SHAPES[architecture]).state_dict().items():
+        assert torch.equal(weight, exact[name].float())
 
 
 def test_last_layer_normalisation_has_a_plain_form():

@@ -152,6 +152,7 @@ def test_good_parameters_load_as_written(tmp_path):
     assert params.cells("study") == [("sandwich", "tiny", 1.0, 123), ("sandwich", "tiny", 2.5, 123)]
     assert load(tmp_path, changed("study.gammas", ABSENT)).cells("study") == [("sandwich", "tiny", 1.0, 123)]
     assert (study.training.augmentation, study.training.normalize, study.lipschitz.layers) == ("none", True, False)
+    assert (study.attack.audit, params.datasets["digits"].subset_seed) == (10, 0)
 
 
 @pytest.mark.parametrize("section", ["study", "study.training", "study.lipschitz", "study.attack", "study.certify"])

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -63,14 +65,15 @@ def test_input_normalization_has_no_parameters_and_loads():
     assert other.bound == 2
 
 
+@pytest.mark.parametrize("shape", [(5, 2, 4, 6), (2, 4, 6)], ids=str)
+def test_input_normalization_keeps_the_shape_with_and_without_a_batch(shape):
+    assert InputNormalization([0.1, 0.2], [0.5, 0.25])(torch.rand(shape)).shape == shape
+
+
 @pytest.mark.parametrize("shape", [(5, 1, 4, 6), (5, 3, 4, 6), (5, 4), (5, 2), (5, 1)], ids=str)
-def test_normalization_keeps_the_shape_or_is_a_value_error(shape):
-    try:
-        result = InputNormalization([0.1, 0.2], [0.5, 0.25])(torch.rand(shape))
-    except ValueError as error:
-        assert "got" in str(error)  # noqa: PT017
-    else:
-        assert result.shape == shape
+def test_input_normalization_of_other_shapes_is_a_value_error(shape):
+    with pytest.raises(ValueError, match=rf"takes images of shape .*, got {re.escape(str(shape))}"):
+        InputNormalization([0.1, 0.2], [0.5, 0.25])(torch.rand(shape))
 
 
 @pytest.mark.parametrize(
