@@ -8,9 +8,9 @@ from click.testing import CliRunner
 from pyautoattack.autoattack import AutoAttack
 from torch import nn
 
-from bench import search
+from bench import layers, search
 from bench.__main__ import main
-from bench.layers import measure_layers, training_step
+from bench.layers import training_step
 from bench.measure import alternate, peak_memory
 from bench.scale import FIRST, OUTPUTS, exponents, measure_scale, stack
 from bench.search import count_passes, measure_attack, measure_search, paper_search
@@ -18,6 +18,7 @@ from bench.shares import KINDS, shares
 from bench.tables import SECTIONS, markdown
 from bench.work import measure_certification, measure_epoch, measure_toy
 from lbdn import build_network, registry
+from lbdn.attack import autoattack
 from lbdn.data.prepared import prepare
 from lbdn.layers import freeze
 from lbdn.runs import save_run
@@ -74,13 +75,15 @@ def test_the_backward_pass_of_the_parameterisation_belongs_to_it():
     assert shares(network, forward, CPU)["parameterisation"] > 0.5
 
 
-def test_layers_have_a_row_a_family_with_the_baseline_first_and_of_ratio_one():
-    rows = measure_layers(
+def test_layers_have_a_row_a_family_with_the_baseline_first_and_ratios_within_each_repetition(monkeypatch):
+    times = {"plain": [1.0, 4.0], "sandwich": [3.0, 8.0]}
+    monkeypatch.setattr(layers, "alternate", lambda works, *_: {name: times[name] for name in works})
+    rows = layers.measure_layers(
         ["sandwich"], size="tiny", input_shape=(3, 8, 8), outputs=4, batch=2, repetitions=2, device=CPU
     )
     assert [row["family"] for row in rows] == ["plain", "sandwich"]
-    assert rows[0]["step_ratio"] == rows[0]["evaluation_ratio"] == (1, 1, 1)
-    assert rows[1]["step_ratio"].median > 1
+    for row, ratio in zip(rows, (1, 2.5), strict=True):
+        assert row["step_ratio"].median == row["evaluation_ratio"].median == ratio
 
 
 @pytest.mark.parametrize("family", registry.names("families"))
@@ -133,7 +136,19 @@ def test_searches_are_compared_on_trained_networks(tmp_path, monkeypatch):
     assert row["paper"] <= row["found"] * 1.01
 
 
-def test_the_attack_is_counted_with_and_without_certified_images(tmp_path, monkeypatch):
+@pytest.fixture
+def attacked(tmp_path):
+    """Measure the attack on two networks, of which one has a bound."""
+    prepare("digits", {}, tmp_path / "prepared" / "digits")
+    runs = []
+    for family in ("plain", "orthogonal"):
+        arguments = {"architecture": "mlp", "family": family, "input_shape": [1, 8, 8], "outputs": 10}
+        runs.append(tmp_path / "runs" / family)
+        save_run(runs[-1], build_network(**arguments), {"network": arguments, "dataset": "digits"})
+    return lambda: measure_attack(runs, tmp_path / "prepared", CPU, images=20, radii_255=(0.01, 0.02))
+
+
+def test_the_attack_is_counted_with_and_without_certified_images(attacked, monkeypatch):
     standard = AutoAttack._set_version
 
     def cut(self, version="standard"):
@@ -141,15 +156,29 @@ def test_the_attack_is_counted_with_and_without_certified_images(tmp_path, monke
         self.square.n_queries = self.fab.n_iter = self.apgd.n_iter = self.apgd_targeted.n_iter = 10
 
     monkeypatch.setattr(AutoAttack, "_set_version", cut)
-    prepare("digits", {}, tmp_path / "prepared" / "digits")
-    runs = []
-    for family in ("plain", "orthogonal"):
-        arguments = {"architecture": "mlp", "family": family, "input_shape": [1, 8, 8], "outputs": 10}
-        runs.append(tmp_path / "runs" / family)
-        save_run(runs[-1], build_network(**arguments), {"network": arguments, "dataset": "digits"})
-    (row,) = measure_attack(runs, tmp_path / "prepared", CPU, images=20, radii_255=(0.01, 0.02))
+    certified = []
+
+    def noted(*args, **options):
+        certified.append(options.get("certified"))
+        return autoattack(*args, **options)
+
+    monkeypatch.setattr("lbdn.attack.autoattack", noted)
+    (row,) = attacked()
     assert row["same"]
     assert 0 < row["passes"] < row["separate_passes"]
+    *separate, skipping = certified
+    assert separate == [None, None]
+    assert skipping.count_nonzero() > 0
+
+
+@pytest.mark.parametrize("lost", [None, 0.01 / 255, 0.02 / 255])
+def test_the_attacks_are_the_same_if_the_robust_images_of_every_radius_are(attacked, monkeypatch, lost):
+    def stub(*_, eps, certified=None, **__):
+        return [{"image": 7} | {f"robust@{r:.6g}": certified is None or r != lost for r in eps}]
+
+    monkeypatch.setattr("lbdn.attack.autoattack", stub)
+    (row,) = attacked()
+    assert row["same"] == (lost is None)
 
 
 def test_whole_pieces_of_work_are_measured():
