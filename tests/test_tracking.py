@@ -1,8 +1,10 @@
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from filelock import FileLock, Timeout
 from mlflow.tracking import MlflowClient
 
 from lbdn import tracking
@@ -68,6 +70,42 @@ def test_a_failure_leaves_the_run_failed_with_what_it_had(store):
     (run,) = all_runs(store)
     assert run.info.status == "FAILED"
     assert curve(store, run) == [(1, 1.0)]
+
+
+def test_epochs_are_sent_during_the_training_but_not_one_by_one(store, monkeypatch):
+    with tracking.training_run(DESCRIPTION, IDENTITY) as log:
+        (run,) = all_runs(store)
+        for epoch, pause in enumerate((3600, -1, 3600), start=1):
+            monkeypatch.setattr(tracking, "FLUSH_SECONDS", pause)
+            log.epoch({"epoch": epoch, "train_loss": float(epoch)})
+            assert curve(store, run) == ([] if epoch == 1 else [(1, 1.0), (2, 2.0)])
+
+
+def test_more_figures_than_one_request_takes_are_sent_in_several():
+    client, run = Mock(), Mock(**{"data.metrics": {}})
+    log = tracking.Log(client, run)
+    log.metrics({f"figure {i}": i for i in range(2001)})
+    log.flush()
+    sent = [call.kwargs["metrics"] for call in client.log_batch.call_args_list]
+    assert [len(part) for part in sent] == [1000, 1000, 1]
+    assert [metric.value for part in sent for metric in part] == list(range(2001))
+
+
+def test_a_new_store_is_set_up_by_one_process_at_a_time(store, monkeypatch):
+    lock = FileLock(store.removeprefix("sqlite:///") + ".lock")
+
+    def alone(call):
+        def checked(*args, **options):
+            with pytest.raises(Timeout):
+                lock.acquire(timeout=0)
+            return call(*args, **options)
+
+        return checked
+
+    for name in ("get_experiment_by_name", "create_experiment"):
+        monkeypatch.setattr(MlflowClient, name, alone(getattr(MlflowClient, name)))
+    with tracking.training_run(DESCRIPTION, IDENTITY), lock.acquire(timeout=0):
+        pass
 
 
 def test_a_resumed_training_goes_on_in_its_run_without_repeating_epochs(store):

@@ -2,7 +2,11 @@
 
 import csv
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -353,6 +357,51 @@ def test_a_cell_runs_by_itself_and_does_again_only_what_changed(quick_attacks, t
         parts()
 
 
+BARE = """
+import sys
+for name in "mlflow dvc pandas matplotlib seaborn jinja2 tabulate sklearn torchvision PIL scipy ruamel".split():
+    sys.modules[name] = None  # makes its import an error
+import pyautoattack.autoattack
+from stages.cell import main
+main("study bare --family sandwich --size small --gamma 2 --seed 5 --device cpu".split(), standalone_mode=False)
+import torch
+from lbdn import attack, build_network, layers, load_run, networks, verify
+from lbdn.bounds import pair_bounds
+from lbdn.certify import certified_radius
+network = load_run("bare")
+certified_radius(network(torch.rand(3, 1, 8, 8)), torch.tensor([0, 1, 2]), pair_bounds(network))
+"""
+
+
+def test_a_bare_machine_does_without_dvc_mlflow_and_what_reports_and_sources_take(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = {name: value for name, value in PARAMS["study"].items() if name != "attack"}
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS | {"study": study}))
+    succeed(stages.prepare, "digits")
+    environment = os.environ | {"PYTHONPATH": str(stages.code.ROOT)}
+    done = subprocess.run([sys.executable, "-c", BARE], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert Path("bare/certify.csv").exists()
+
+
+def test_a_training_that_is_told_to_end_ends_its_run_in_mlflow(tmp_path, monkeypatch):
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.setenv("LBDN_TRACKING", "on")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setattr(stages.train, "train", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    succeed(stages.prepare, "square-wave")
+    cell = ("--family", "aol", "--size", "small", "--gamma", 1, "--seed", 1, "--device", "cpu")
+    before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("the stage leaves the signal to others"))
+    try:
+        assert run(stages.train, "toy", tmp_path / "run", *cell).exit_code == 128 + signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    client = MlflowClient()
+    (only,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
+    assert only.info.status == "FAILED"
+
+
 def test_an_interrupted_attack_goes_on_with_the_same_code_alone(quick_attacks, monkeypatch):
     folder = train("study", "orthogonal")
     settings = load_params().experiment("study").attack
@@ -462,12 +511,13 @@ def test_wrong_input_is_one_clear_error(stage, arguments, said):
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
-        ("loss", {"name": "mes"}, "toy.training: no loss 'mes'"),
-        ("augmentation", "flip", "toy.training: no augmentation 'flip'"),
+        ("training", PARAMS["toy"]["training"] | {"loss": {"name": "mes"}}, "toy.training: no loss 'mes'"),
+        ("training", PARAMS["toy"]["training"] | {"augmentation": "flip"}, "toy.training: no augmentation 'flip'"),
+        ("published", "toi", "toy.published names no values in lbdn/report/published.yaml"),
     ],
 )
-def test_the_plan_names_what_no_training_will_know(place, value, said):
-    changed = PARAMS | {"toy": PARAMS["toy"] | {"training": PARAMS["toy"]["training"] | {place: value}}}
+def test_the_plan_names_what_no_training_or_report_will_know(place, value, said):
+    changed = PARAMS | {"toy": PARAMS["toy"] | {place: value}}
     Path("params.yaml").write_text(yaml.safe_dump(changed))
     try:
         result = run(stages.plan)
