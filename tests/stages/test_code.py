@@ -7,7 +7,7 @@ from stages import code
 from stages.code import NETWORKS, ROOT, SHARED, STAGES, code_digests
 
 # Plumbing: it moves results, and changes none.
-PLUMBING = {f"lbdn/{name}.py" for name in ("files", "memory", "params", "registry", "tracking")}
+PLUMBING = {f"lbdn/{name}.py" for name in ("extras", "files", "memory", "params", "registry", "tracking")}
 PLUMBING |= {"stages/code.py", "stages/common.py"}
 CHECKS = {"adopt": STAGES["train"]}  # where a stage gets what refuses settings, which changes no results
 
