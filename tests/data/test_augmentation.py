@@ -1,4 +1,8 @@
-"""Augmentation: random, seeded, different for each image; its pieces and the whole are torchvision's."""
+"""Augmentation: random, seeded, different for each image; its pieces and the whole are torchvision's.
+
+Libraries made for it don't draw all of that for each image: torchvision's v2 draws once a batch (called image by image
+it takes over four times as long, for 256 images of 3 x 32 x 32), kornia's one order of the colour steps (1.3 times).
+"""
 
 from itertools import permutations
 from math import factorial
