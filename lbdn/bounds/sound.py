@@ -26,6 +26,8 @@ from lbdn.certify import certified_radius, check_labels
 from lbdn.inference import as_input
 from lbdn.networks import Network
 
+NUMBERS = 500 * 3 * 32 * 32  # of a batch's inputs: a convolution in float64 takes hundreds of times as many on a CPU
+
 
 class SoundNetwork:
     """A network as ``freeze`` runs it: Lipschitz bounds of its stored numbers, radii that count all rounding errors.
@@ -53,13 +55,13 @@ class SoundNetwork:
         self.pairs = _pairs(self.steps, network.outputs, unit_roundoff(self.dtype))
 
     @torch.no_grad()
-    def radius(self, inputs: Tensor, labels: Tensor, batch_size: int = 500) -> Tensor:
+    def radius(self, inputs: Tensor, labels: Tensor, batch_size: int | None = None) -> Tensor:
         """Return the l2 radius within which no floating-point input changes a correct prediction, rounded down.
 
         Args:
             inputs: uint8 images or floats.
             labels: int64, ``(n,)``.
-            batch_size: how many images to take at once.
+            batch_size: how many images to take at once; by default 500, and fewer if they are larger than 3 x 32 x 32.
 
         Returns:
             float64, ``(n,)``, in pixel units; zero where nothing is certified.
@@ -68,6 +70,8 @@ class SoundNetwork:
             ValueError: for labels that don't fit.
         """
         check_labels(labels, len(inputs), len(self.pairs))
+        if batch_size is None:
+            batch_size = max(1, min(500, NUMBERS // inputs.shape[1:].numel()))
         batches = zip(inputs.split(batch_size), labels.split(batch_size), strict=True)
         return torch.cat([self._radius(as_input(x).to(self.dtype).double(), y) for x, y in batches])
 

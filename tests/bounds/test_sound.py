@@ -242,6 +242,18 @@ def test_pixels_are_certified_as_the_floats_that_the_network_gets():
     torch.testing.assert_close(sound.radius(x, labels, batch_size=7), sound.radius(x, labels))
 
 
+@pytest.mark.parametrize(
+    ("shape", "batches"), [((1, 28, 28), [500, 100]), ((3, 32, 32), [500, 100]), ((3, 64, 64), [125] * 4 + [100])]
+)
+def test_fewer_large_images_than_small_ones_are_taken_at_once(monkeypatch, shape, batches):
+    taken = []
+    net = network("mlp", "orthogonal")
+    sound = SoundNetwork(net, torch.zeros(1, 1, 6, 6))
+    monkeypatch.setattr(sound, "_radius", lambda x, y: taken.append(len(x)) or x.new_zeros(len(x)))
+    sound.radius(torch.zeros(sum(batches), *shape), torch.zeros(sum(batches), dtype=torch.int64))
+    assert taken == batches
+
+
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_reduced_precision_is_refused_and_switched_off_where_asked(precision):
     net = network("mlp", "sandwich")
