@@ -142,8 +142,8 @@ def test_nothing_within_the_sound_radius_changes_the_prediction_of_the_float32_n
 
 
 @pytest.mark.parametrize(("architecture", "family"), NETWORKS)
-@pytest.mark.parametrize("distance", [0.0, 0.3, 3e4])
-def test_no_input_within_a_distance_has_a_larger_rounding_error_than_the_bound(architecture, family, distance):
+@pytest.mark.parametrize(("distance", "share"), [(0.0, 1e-6), (0.3, 1e-6), (30.0, 1e-6), (3e4, 1e-7)])
+def test_no_input_within_a_distance_has_a_larger_rounding_error_than_the_bound(architecture, family, distance, share):
     net = network(architecture, family)
     x, _ = images(net, SHAPES[architecture], 20)
     with plain_sums():
@@ -156,7 +156,7 @@ def test_no_input_within_a_distance_has_a_larger_rounding_error_than_the_bound(a
             exact, inexact_there, _ = sound.evaluate(moved.double())
             off = (frozen(moved).double() - exact).norm(dim=1)
             assert (off <= bound + inexact_there[-1]).all()
-        assert (off > 1e-7 * bound).any()  # not of another order of magnitude altogether
+        assert (off > share * bound).any()  # not of another order of magnitude altogether
 
 
 class Off(Step):

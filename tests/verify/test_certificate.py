@@ -2,8 +2,10 @@
 
 import json
 import math
+import resource
 import subprocess
 import sys
+import time
 from functools import partial
 from itertools import pairwise
 
@@ -277,12 +279,17 @@ def test_the_checker_is_a_command_that_needs_numpy_and_nothing_else(tmp_path):
     network = Network([*layers, SandwichLin(64, 10)], outputs=10, gamma=1.0)
     save_run(tmp_path, network, {})
     write_certificate(tmp_path, network, SoundNetwork(network, torch.zeros(1, 784)))
+    start = time.process_time()  # of the processor alone: other work on the machine is none of the checker's
     assert len(list(check(str(tmp_path)))) == 4
+    assert time.process_time() - start < 0.1
     script = (
         "import sys\nfrom lbdn.verify.__main__ import main\nstatus = main(sys.argv[1:])\n"
         "print(sorted(m for m in sys.modules if m.split('.')[0] in ('torch', 'scipy', 'lbdn')))\nsys.exit(status)"
     )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
     *_, holds, modules = done.stdout.splitlines()
     assert holds.startswith("holds: ")
     own = [f"lbdn.verify.{name}" for name in ("__main__", "archive", "certificate", "layers", "lmi", "matrices")]
