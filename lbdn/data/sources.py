@@ -102,14 +102,8 @@ def from_torchvision(*, name: str, root: str = "data/raw") -> Dataset:
         if file not in missing and not check_integrity(str(base / file), md5):
             raise ValueError(f"{base / file} is not the published file (MD5 {md5}); delete it, it is downloaded again")
     if missing:
-        try:
-            with _given_up_when_silent():
-                loader(base, download=True)
-        except (EOFError, OSError, RuntimeError, tarfile.TarError) as error:
-            raise FileNotFoundError(
-                f"no {missing[0]} in {base}, and {name} could not be downloaded: {' '.join(str(error).split())}. Put "
-                f"torchvision's files there, or connect to a network"
-            ) from error
+        with _download(name, f"no {missing[0]} in {base}", "Put torchvision's files there"):
+            loader(base, download=True)
     train, test = (loader(base, train=half) for half in (True, False))
     return Dataset(
         train_inputs=_channels_first(np.asarray(train.data)),
@@ -130,12 +124,17 @@ def _published(loader: Any) -> dict[str, str]:
 
 
 @contextmanager
-def _given_up_when_silent() -> Iterator[None]:
-    """Give up connections that say nothing for a while; torchvision's downloads would wait for ever."""
+def _download(what: str, why: str, instead: str) -> Iterator[None]:
+    """Turn a download that fails into one error; and one that is silent, for which torchvision would wait for ever."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SILENCE)
     try:
         yield
+    except (EOFError, OSError, RuntimeError, tarfile.TarError) as error:
+        reason = " ".join(str(error).split())
+        raise FileNotFoundError(
+            f"{why}, and {what} could not be downloaded: {reason}. {instead}, or connect to a network"
+        ) from error
     finally:
         socket.setdefaulttimeout(before)
 
@@ -212,15 +211,13 @@ def _fetch_tiny_imagenet(root: Path) -> None:
 
     archive = root / f"{TINY_IMAGENET}.zip"
     if not archive.exists():
+        why = f"no {TINY_IMAGENET} and no {archive.name} in {root}"
         try:
-            with _given_up_when_silent():
+            with _download(TINY_IMAGENET_URL, why, "Put one of the two there"):
                 download_url(TINY_IMAGENET_URL, root, md5=TINY_IMAGENET_MD5)
-        except (OSError, RuntimeError) as error:
+        except FileNotFoundError:
             archive.unlink(missing_ok=True)
-            raise FileNotFoundError(
-                f"no {TINY_IMAGENET} and no {archive.name} in {root}, and {TINY_IMAGENET_URL} could not be "
-                f"downloaded: {' '.join(str(error).split())}. Put one of the two there, or connect to a network"
-            ) from error
+            raise
     if not check_integrity(str(archive), TINY_IMAGENET_MD5):
         raise ValueError(f"{archive} is not the published archive (MD5 {TINY_IMAGENET_MD5}); delete it")
     with tempfile.TemporaryDirectory(dir=root) as unpacked, zipfile.ZipFile(archive) as file:
