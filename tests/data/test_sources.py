@@ -223,6 +223,3 @@ def test_real_mnist_has_its_published_size_and_statistics(tmp_path, no_network):
     assert dataset.train_targets[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
     mean, std = dataset.normalization()
     np.testing.assert_allclose([*mean, *std], [0.1307, 0.3081], atol=5e-5)
-
-
-# folders of images

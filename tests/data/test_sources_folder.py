@@ -1,3 +1,5 @@
+"""Sources: folders of images."""
+
 import struct
 from pathlib import Path
 
@@ -203,6 +205,3 @@ def test_a_missing_or_empty_half_is_an_error_that_names_it(tmp_path, half):
     (tmp_path / half / "cat").mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match=rf"no images in \S*{half}"):
         prepare_folder(tmp_path)
-
-
-# Tiny-ImageNet

@@ -1,3 +1,5 @@
+"""Sources: the original Tiny-ImageNet, as a tree, an archive, a download."""
+
 import hashlib
 import io
 import shutil
