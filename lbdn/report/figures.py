@@ -1,6 +1,7 @@
 """Figures of the report at the width of a column: the paper's, on the same axes, and the study's."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
@@ -9,25 +10,35 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from lbdn.report.look import (
     DASHES,
     FILLS,
+    SWATCH,
     WIDTH,
     axes_of,
     color,
-    family_handles,
+    curve,
+    gamma_axis,
+    handle,
     legend,
     line,
-    logarithmic_x,
+    logarithmic,
     mark,
     marked_line,
     panels,
+    points,
     published_handle,
+    rank,
 )
 from lbdn.report.results import Result, published_rows
-from lbdn.report.tables import group, label, mean, name, percent
+from lbdn.report.tables import group, label, mean, name, percent, percentages
+
+EDGE = 0.45  # where a figure of lower bounds ends, right of all upper ones: that part of what is left of them
+DECADES = 8  # errors that span this factor are drawn on a logarithmic axis
+HOLLOW = {"markerfacecolor": "none", "markersize": 6.5}  # of published values
+MARKED = 6  # epochs that a learning curve's markers are on, about
 
 
 def square_wave(results: Sequence[Result]) -> Figure:
@@ -36,43 +47,39 @@ def square_wave(results: Sequence[Result]) -> Figure:
     The dotted line is the best that the bound allows, slopes of gamma at the jumps.
     """
     gamma = max(result.gamma or 0 for result in results)
-    chosen = [(result, bounds) for result in results if result.gamma == gamma and (bounds := result.lipschitz)]
-    titles = [f"{label(result.family)}: {100 * bounds['tightness']:.1f} %" for result, bounds in chosen]
+    chosen = group([result for result in results if result.gamma == gamma and result.lipschitz])
+    titles = [f"{label(runs[0].family)}: {percent([run.bound('tightness') for run in runs]):.1f} %" for runs in chosen]
     figure, axes = axes_of(titles)
     ideal = np.linspace(-2, 2, 2001)
     half = 0.5 / gamma
     bound = np.interp(ideal, [-1 - half, -1 + half, -half, half, 1 - half, 1 + half], [1, 0, 0, 1, 1, 0])
-    for axis, (result, bounds) in zip(axes, chosen, strict=True):
-        curve = bounds["curve"]
+    wave: dict[str, Any] = {"color": "0.6", "linewidth": 3}
+    best: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.2}
+    apart = gamma >= 1  # otherwise the slopes of neighbouring jumps overlap
+    for axis, runs in zip(axes, chosen, strict=True):
         for start, end, level in ((-2, -1, 1), (-1, 0, 0), (0, 1, 1), (1, 2, 0)):
-            axis.plot([start, end], [level, level], color="0.6", linewidth=3, solid_capstyle="butt", zorder=1)
-        if gamma >= 1:  # otherwise the slopes of neighbouring jumps overlap
-            axis.plot(ideal, bound, color="black", linestyle=":", linewidth=1.2, zorder=2)
-        axis.plot(curve["x"], curve["y"], color=color(result.family), linewidth=1.2, zorder=3)
+            curve(axis, [start, end], [level, level], zorder=1, solid_capstyle="butt", **wave)
+        if apart:
+            curve(axis, ideal, bound, zorder=2, **best)
+        for fit in [run.lipschitz["curve"] for run in runs if run.lipschitz]:
+            curve(axis, fit["x"], fit["y"], zorder=3, color=color(runs[0].family), linewidth=1.2)
     figure.supxlabel("x")
     figure.supylabel("f(x)")
-    handles = [
-        plt.Line2D([], [], color="0.6", linewidth=3, label="square wave"),
-        plt.Line2D([], [], color="black", linestyle=":", label=f"best with bound {gamma:g}"),
-        plt.Line2D([], [], color="0.2", linewidth=1.2, label="network"),
-    ]
-    legend(figure, handles)
+    limit = [handle(f"best with γ = {gamma:g}", **best)] if apart else []
+    legend(figure, [handle("square wave", **wave), *limit, handle("network", color="0.2", linewidth=1.2)])
     return figure
 
 
 def tightness_by_gamma(results: Sequence[Result]) -> Figure:
     """Return the tightness of each family against the bound that was asked for."""
     figure, (axis,) = axes_of([""])
-    for family in dict.fromkeys(result.family for result in results):
-        groups = [runs for runs in group(results) if runs[0].family == family]
-        points = sorted((runs[0].gamma or 0.0, percent([run.bound("tightness") for run in runs])) for runs in groups)
-        axis.plot(*zip(*points, strict=True), linewidth=1.2, **mark(family) | line(family))
-    axis.set_xscale("log")
-    gammas = sorted({result.gamma for result in results if result.gamma is not None})
-    axis.set_xticks(gammas, [f"{gamma:g}" for gamma in gammas])
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.set(xlabel="Lipschitz bound γ", ylabel="tightness (%)", ylim=(0, 101))
-    legend(figure, family_handles(results, lambda family: mark(family) | line(family)))
+    families = _by_family(results)
+    for family, runs in families.items():
+        tightness = percentages([run.bound("tightness") for run in runs])
+        curve(axis, [run.gamma for run in runs], tightness, **marked_line(family))
+    gamma_axis(axis, results)
+    axis.set(xlabel="upper Lipschitz bound γ", ylabel="tightness (%)", ylim=(0, 101))
+    legend(figure, [handle(label(family), **marked_line(family)) for family in families])
     return figure
 
 
@@ -81,23 +88,22 @@ def layers(table: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(table["layer"]))
     families = list(dict.fromkeys(table["family"]))
     step = min(0.22, 0.8 / len(families))
-    size = (WIDTH, max(3.2, 0.07 * len(families) * len(names)) + 0.5)
+    size = (WIDTH, max(3.0, 0.07 * len(families) * len(names)) + 0.3)
     figure, (left, right) = plt.subplots(1, 2, figsize=size, sharey=True, layout="constrained")
     for shift, family in enumerate(families):
         rows = table[table["family"] == family]
         y = np.array([names.index(name) for name in rows["layer"]]) + step * (shift - (len(families) - 1) / 2)
-        style: dict[str, Any] = {**mark(family), "linestyle": "none", "markersize": 4}
-        hollow = style | {"markerfacecolor": "none", "alpha": 0.9}
-        inner = rows["layer"] != "full network"
-        left.plot(rows["tightness"], y, label=family, **style)
-        left.plot(rows["tightness published"], y, **hollow)
-        right.plot(rows["norm"][inner], y[inner], **style)
-        right.plot(rows["norm published"][inner], y[inner], **hollow)
+        inner = np.array(rows["layer"] != "full network")
+        for axis, quantity, shown in ((left, "tightness", np.full(len(rows), True)), (right, "norm", inner)):
+            points(axis, rows[quantity][shown], y[shown], **mark(family) | {"markersize": 4})
+            if f"{quantity} paper" in rows:  # around or over what was measured
+                points(axis, rows[f"{quantity} paper"][shown], y[shown], zorder=4, **mark(family) | HOLLOW)
     left.set_yticks(range(len(names)), names)
-    left.invert_yaxis()
+    left.set_ylim(len(names) - 0.4, -0.6)
     left.set_xlabel("tightness (%)")
     right.set_xlabel("norm of the weight")
-    legend(figure, [*left.get_legend_handles_labels()[0], published_handle(markersize=4)])
+    printed = [published_handle()] if {"tightness paper", "norm paper"} & set(table) else []
+    legend(figure, [*(handle(family, **mark(family)) for family in families), *printed])
     return figure
 
 
@@ -115,44 +121,42 @@ def accuracy_by_radius(results: Sequence[Result]) -> Figure:
         for runs in group(members):
             family = runs[0].family
             attacked = [0.0, *runs[0].attacked_radii()]
-            robust = [percent([run.robust(eps) for run in runs]) for eps in attacked]
-            axis.plot(attacked, robust, linestyle="none", **mark(family))
+            points(axis, attacked, [percent([run.robust(eps) for run in runs]) for eps in attacked], **mark(family))
             if runs[0].certified(0) is not None:
-                certified = [percent([run.certified(eps) for run in runs]) for eps in radii]
-                axis.plot(radii, certified, linewidth=1.5, **line(family))
+                curve(axis, radii, [percent([run.certified(eps) for run in runs]) for eps in radii], **line(family))
         axis.set(xlim=(-0.01, longest), ylim=(0, None))
     figure.supxlabel("l2 radius, from pixels (line: certified, marker: attacked)")
     figure.supylabel("accuracy (%)")
-    lines = {result.family for result in results if result.certified(0) is not None}
-    legend(
-        figure,
-        family_handles(
-            results, lambda family: mark(family) | (line(family) if family in lines else {"linestyle": "none"})
-        ),
-    )
+    certified = {result.family for result in results if result.certified(0) is not None}
+    styles = {family: (marked_line if family in certified else mark)(family) for family in _by_family(results)}
+    legend(figure, [handle(label(family), **style) for family, style in styles.items()])
     return figure
 
 
 def learning_curves(results: Sequence[Result]) -> Figure:
     """Return the test error against the epoch: the paper's figure of learning curves; a panel a size and gamma.
 
-    A band of one standard deviation where there are several seeds.
+    A band of one standard deviation where there are several seeds; a logarithmic axis where there is one and errors
+    span decades.
     """
     shown = panels(results)
     figure, axes = axes_of(list(shown))
+    bands = len({result.cell.seed for result in results}) > 1
+    step = -(-max(len(result.history) for result in results) // MARKED)
+    errors = np.concatenate([100 * (1 - result.history["test_accuracy"]) for result in results])
+    decades = not bands and 0 < DECADES * errors.min() < errors.max()
     for axis, members in zip(axes, shown.values(), strict=True):
         for runs in group(members):
-            family = runs[0].family
-            errors = np.array([100 * (1 - run.history["test_accuracy"]) for run in runs])
-            epochs, center = runs[0].history["epoch"], errors.mean(axis=0)
-            axis.plot(epochs, center, linewidth=1.4, **marked_line(family))
-            if len(runs) > 1:
-                spread = errors.std(axis=0, ddof=1)
-                axis.fill_between(epochs, center - spread, center + spread, color=color(family), alpha=0.2)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+            family, history = runs[0].family, pd.concat([run.history for run in runs])
+            few = {"markevery": (rank(family) % step, step), "markersize": 4}
+            error = 100 * (1 - history["test_accuracy"])
+            curve(axis, history["epoch"], error, band=bands, **marked_line(family) | few)
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
+        if decades:
+            logarithmic(axis, "y")
     figure.supxlabel("epoch")
     figure.supylabel("test error (%)")
-    legend(figure, family_handles(results, marked_line))
+    legend(figure, [handle(label(family), **marked_line(family)) for family in _by_family(results)])
     return figure
 
 
@@ -165,53 +169,59 @@ def accuracy_by_lipschitz(results: Sequence[Result]) -> Figure:
     radii = [0.0, *results[0].attacked_radii()]
     figure, axes = axes_of(["clean" if not eps else f"AutoAttack {255 * eps:.3g}/255" for eps in radii], sharey=False)
     uppers = {run.gamma: upper for run in results if (upper := run.bound("upper")) is not None}
-    by_family, edge = len(uppers) == 1, 3 * max(uppers.values(), default=math.inf)
-    colors = cycle(["0.35"] if by_family else ["#0173b2", "#d55e00", "#029e73", "#cc78bc", "#ca9161"])
-    looks: dict[float | None, dict[str, Any]] = {None: {"color": "0.35", "fillstyle": "full"}}
+    by_family, last = len(uppers) == 1, max(uppers.values(), default=math.inf)
+    shades = cycle(["0.35"] if by_family else ["#0173b2", "#d55e00", "#029e73", "#cc78bc", "#ca9161"])
+    looks: dict[float | None, dict[str, Any]] = {None: {"color": "0.35", "markeredgecolor": "0.35"}}
     lines: dict[float | None, dict[str, Any]] = {}
-    for gamma, shade, fill, dash in zip(uppers, colors, cycle(FILLS), cycle(DASHES[1:])):
-        looks[gamma] = {"color": shade, "fillstyle": fill, "markerfacecoloralt": "white"}
+    for gamma, shade, fill, dash in zip(uppers, shades, cycle(FILLS), cycle(DASHES[1:])):
+        looks[gamma] = {"color": shade, "markeredgecolor": shade, "fillstyle": fill, "markerfacecoloralt": "white"}
         lines[gamma] = {"color": shade, "linestyle": dash, "linewidth": 1.3}
     networks = [(runs, mean([run.bound("lower") for run in runs]) or 0.0) for runs in group(results)]
+    first = min((lower for _, lower in networks if lower > 0), default=last)
+    edge = last * max(1.3, last / first) ** EDGE
     for axis, eps in zip(axes, radii, strict=True):
         for gamma, upper in uppers.items():
             axis.axvline(upper, zorder=1, **lines[gamma])
-        for runs, lower in networks:
-            accuracy = percent([run.robust(eps) for run in runs])
+        accuracies = [percent([run.robust(eps) for run in runs]) for runs, _ in networks]
+        for (runs, lower), accuracy in zip(networks, accuracies, strict=True):
             style = mark(runs[0].family) | ({} if by_family else looks[runs[0].gamma])
-            axis.plot([min(lower, edge)], [accuracy], linestyle="none", zorder=3, **style)
-            if lower > edge:
-                place, offset = (edge, accuracy), (3, 5)
-                axis.annotate(f"{lower:,.0f} →", place, offset, textcoords="offset points", ha="right", size=6)
+            points(axis, [min(lower, edge)], [accuracy], zorder=3, **style)
         axis.margins(0.1, 0.2)
-        logarithmic_x(axis)
-        if any(lower > edge for _, lower in networks):
-            axis.set_xlim(right=edge)
-    figure.supxlabel("empirical Lipschitz bound, from pixels")
+        axis.set_ylim(top=min(102, axis.get_ylim()[1]))
+        logarithmic(axis, "x")
+        for (_, lower), accuracy in zip(networks, accuracies, strict=True):
+            if lower > edge:
+                axis.set_xlim(right=edge)
+                side = (
+                    1 if accuracy < sum(axis.get_ylim()) / 2 else -1
+                )  # above the marker, or below it, within the panel
+                text: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center", "size": 6}
+                axis.annotate(f"{lower:,.0f} →", (edge, accuracy), (3, 7 * side), **text)
+    figure.supxlabel("empirical lower Lipschitz bound, from pixels")
     figure.supylabel("accuracy (%)")
-    handles = family_handles(results, mark, linestyle="none", **{} if by_family else {"color": "0.3"})
-    shape = {"marker": "" if by_family else "o", "markersize": 5}
-    handles += [
-        plt.Line2D([], [], label=f"γ = {gamma:g}, guaranteed", **shape | looks[gamma] | lines[gamma])
-        for gamma in uppers
-    ]
-    legend(figure, handles)
+    neutral = {} if by_family else looks[None]
+    families = [handle(label(family), **mark(family) | neutral) for family in _by_family(results)]
+    swatch = {"marker": "" if by_family else SWATCH, "markersize": 6}
+    prefix = "upper, " if by_family else ""
+    bounds = [handle(f"{prefix}γ = {gamma:g}", **swatch | looks[gamma] | lines[gamma]) for gamma in uppers]
+    legend(figure, families + bounds)
     return figure
 
 
 def accuracy_by_size(results: Sequence[Result], paper: Mapping[str, Any]) -> Figure:
-    """Return clean accuracy against the number of parameters: the paper's figure; all published values, hollow."""
+    """Return clean accuracy against the number of parameters: the paper's figure; published values are hollow."""
     figure, (axis,) = axes_of([""])
-    all_printed = published_rows(paper, results[0])
-    for family in dict.fromkeys(result.family for result in results):
-        groups = [runs for runs in group(results) if runs[0].family == family]
-        points = sorted((runs[0].parameters / 1e6, percent([run.clean() for run in runs])) for runs in groups)
-        axis.plot(*zip(*points, strict=True), linewidth=0.8, **mark(family))
-        printed = [(_millions(row["parameters"]), row["clean"]) for row in all_printed if row["family"] == family]
-        if printed:
-            axis.plot(*zip(*printed, strict=True), linestyle="none", **mark(family), markerfacecolor="none")
+    handles, any_printed = [], False
+    for family, runs in _by_family(results).items():
+        style = (marked_line if len({run.parameters for run in runs}) > 1 else mark)(family)
+        curve(axis, [run.parameters / 1e6 for run in runs], [100 * run.clean() for run in runs], **style)
+        printed = [row for row in published_rows(paper, results[0]) if row["family"] == family]
+        parameters, accuracy = [_millions(row["parameters"]) for row in printed], [row["clean"] for row in printed]
+        points(axis, parameters, accuracy, **mark(family) | HOLLOW)
+        handles.append(handle(label(family), **style))
+        any_printed |= bool(printed)
     axis.set(xlabel="number of parameters (millions)", ylabel="clean accuracy (%)", xlim=(0, None), ylim=(0, None))
-    legend(figure, [*family_handles(results, mark), *([published_handle()] if all_printed else [])])
+    legend(figure, [*handles, *([published_handle()] if any_printed else [])])
     return figure
 
 
@@ -224,22 +234,43 @@ def accuracy_by_gamma(results: Sequence[Result], eps: float) -> Figure:
     """Return accuracy under AutoAttack at one radius against gamma, a line a network, a panel a size."""
     sizes = list(dict.fromkeys(result.size for result in results))
     figure, axes = axes_of(sizes if len(sizes) > 1 else [""])
+    handles = {}
     for axis, size in zip(axes, sizes, strict=True):
         members = [result for result in results if result.size == size]
-        for family in dict.fromkeys(result.family for result in members):
-            groups = [runs for runs in group(members) if runs[0].family == family]
-            points = [(runs[0].gamma, percent([run.robust(eps) for run in runs])) for runs in groups]
-            if points[0][0] is None:
-                axis.axhline(points[0][1], linewidth=1.2, **line(family))
+        for family, runs in _by_family(members).items():
+            accuracy, bounded = [100 * run.robust(eps) for run in runs], runs[0].gamma is not None
+            style = (marked_line if bounded else line)(family)
+            if bounded:
+                curve(axis, [run.gamma for run in runs], accuracy, **style)
             else:
-                axis.plot(*zip(*sorted(points), strict=True), linewidth=1.2, **mark(family) | line(family))
-        axis.set_xscale("log")
-        gammas = sorted({result.gamma for result in members if result.gamma is not None})
-        axis.set_xticks(gammas, [f"{gamma:g}" for gamma in gammas])
-        axis.xaxis.set_minor_locator(NullLocator())
+                axis.axhline(sum(accuracy) / len(accuracy), **style)
+            handles[family] = handle(label(family), **style)
+        gamma_axis(axis, members)
     figure.supxlabel("γ, from normalised input")
     figure.supylabel(f"accuracy at {255 * eps:.3g}/255 (%)")
-    legend(figure, family_handles(results, lambda family: mark(family) | line(family)))
+    legend(figure, list(handles.values()))
+    return figure
+
+
+def tightness(results: Sequence[Result]) -> Figure:
+    """Return each network's empirical lower bound beside its upper bound, from pixels."""
+    groups = group(results)
+    figure, axis = plt.subplots(figsize=(WIDTH, 0.3 * len(groups) + 0.7), layout="constrained")
+    for position, runs in enumerate(groups):
+        lower = mean([run.bound("lower") for run in runs]) or 0.0
+        upper = mean([run.bound("upper") for run in runs])
+        points(axis, [lower], [position], zorder=3, **mark(runs[0].family))
+        note = f"{_number(lower)}, no upper bound"
+        if upper is not None:
+            axis.hlines(position, lower, upper, color="0.5", linewidth=1.2)
+            axis.plot([upper], [position], color="black", marker="|", markersize=10, markeredgewidth=1.5)
+            note = f"{_number(lower)} of {_number(upper)}: {100 * lower / upper:.1f} %"
+        axis.text(1.03, position, note, transform=axis.get_yaxis_transform(), va="center", size=7)
+    axis.set_yticks(range(len(groups)), [textwrap.fill(name(runs[0], results), 16) for runs in groups])
+    axis.set_ylim(len(groups) - 0.4, -0.6)
+    axis.grid(axis="y", visible=False)
+    logarithmic(axis, "x")
+    figure.supxlabel("Lipschitz bounds from pixels: lower, found (marker), and upper (bar)", size=7)
     return figure
 
 
@@ -250,24 +281,6 @@ def _number(value: float) -> str:
     return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}"
 
 
-def tightness(results: Sequence[Result]) -> Figure:
-    """Return each network's empirical lower bound beside its upper bound, from pixels."""
-    groups = group(results)
-    figure, axis = plt.subplots(figsize=(WIDTH, 0.3 * len(groups) + 0.7), layout="constrained")
-    for position, runs in enumerate(groups):
-        lower = mean([run.bound("lower") for run in runs]) or 0.0
-        upper = mean([run.bound("upper") for run in runs])
-        axis.plot([lower], [position], linestyle="none", zorder=3, **mark(runs[0].family))
-        note = f"{_number(lower)}, no upper bound"
-        if upper is not None:
-            axis.plot([lower, upper], [position, position], color="0.5", linewidth=1.2)
-            axis.plot([upper], [position], color="black", marker="|", markersize=10, markeredgewidth=1.5)
-            note = f"{_number(lower)} of {_number(upper)}: {100 * lower / upper:.1f} %"
-        axis.text(1.03, position, note, transform=axis.get_yaxis_transform(), va="center", size=7)
-    axis.set_yticks(range(len(groups)), [name(runs[0], results) for runs in groups])
-    axis.set_ylim(len(groups) - 0.4, -0.6)
-    axis.grid(axis="y", visible=False)
-    axis.set_xscale("log")
-    logarithmic_x(axis)
-    figure.supxlabel("Lipschitz constant from pixels: found (marker), guaranteed (bar)", size=7)
-    return figure
+def _by_family(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return the results of each family, in the results' order."""
+    return {family: [r for r in results if r.family == family] for family in dict.fromkeys(r.family for r in results)}

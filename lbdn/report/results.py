@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 
@@ -21,6 +22,7 @@ SETTINGS = {
     "input_gain": "Lipschitz constant of the normalisation",
     "last_layer_normalization": "last-layer normalisation",
 }
+HEADLINE = 72  # radius of the headline metrics, a numerator over 255
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,10 @@ class Result:
             radius: the column of certified radii: "radius" by the bound of each pair of classes, "radius_by_gamma" by
                 gamma alone, "radius_sound" with all rounding errors counted.
         """
-        if self.certify is None or radius not in self.certify or self.certify[radius].isna().all():
+        if self.certify is None or radius not in self.certify:
             return None
-        return float((self.certify[radius] > eps).mean())
+        radii = self.certify[radius].to_numpy()
+        return None if np.isnan(radii).all() else float((radii > eps).mean())
 
     def on_attacked_images(self) -> "Result":
         """Return the result with certificates of the attacked images alone, or as it is without an attack."""
@@ -185,11 +188,10 @@ def published_rows(paper: Mapping[str, Any], result: Result) -> list[dict[str, A
     return paper.get("networks", [])
 
 
-def budget(runs: Sequence[Result], paper: Mapping[str, Any]) -> str:
-    """Return how the settings of runs that differ in their seed alone differ from the paper's.
+def differences(runs: Sequence[Result], paper: Mapping[str, Any]) -> list[str]:
+    """Return how the settings of runs that differ in their seed alone differ from the paper's, one text a setting.
 
-    "as in the paper" where they don't; empty where the paper says nothing of them. Values that the paper takes from
-    another one, whose settings aren't known here, are named with their source.
+    Settings that the paper doesn't tell are passed over.
     """
     description, attack = runs[0].description, runs[0].attack
     training, network = description.get("training", {}), description["network"]  # no training: a model from elsewhere
@@ -201,16 +203,24 @@ def budget(runs: Sequence[Result], paper: Mapping[str, Any]) -> str:
         used |= training["loss"] | {"loss": training["loss"]["name"]}
     if attack is not None:
         used["attacked"] = len(attack)
-    settings = {key: value for key, value in paper.get("settings", {}).items() if key in used}
-    changed = [
-        f"{SETTINGS.get(key, key)} {used[key]} (paper {settings[key]})"
-        for key in settings
-        if not _same(key, used[key], settings[key])
+    return [
+        f"{SETTINGS.get(key, key)} {used[key]} (paper {printed})"
+        for key, printed in paper.get("settings", {}).items()
+        if key in used and not _same(key, used[key], printed)
     ]
+
+
+def budget(runs: Sequence[Result], paper: Mapping[str, Any]) -> str:
+    """Return at what budget runs that differ in their seed alone were made, beside the paper's.
+
+    "the paper's settings" where they are; empty where the paper tells none. Values that the paper takes from another
+    one, whose settings aren't known here, are named with their source.
+    """
+    changed = differences(runs, paper)
     source = published_row(paper, runs[0]).get("source")
     if source:
         changed.append(f"published values from {source}, at its own settings")
-    return ", ".join(changed) or ("as in the paper" if settings else "")
+    return ", ".join(changed) or ("the paper's settings" if "settings" in paper else "")
 
 
 def _input_gain(network: Mapping[str, Any]) -> float:

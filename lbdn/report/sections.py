@@ -1,6 +1,5 @@
-"""One section of the report an experiment: its tables, figures, headline metrics and captions, from its results."""
+"""One section of the report an experiment: its tables, figures and headline metrics, from its results."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,12 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lbdn.files import write_json, write_text
-from lbdn.report import figures, tables
+from lbdn.report import figures, tables, text
 from lbdn.report.look import panels, write_figure
-from lbdn.report.results import Grid, Result, published, published_rows
+from lbdn.report.results import HEADLINE, Grid, Result, published, published_rows
 
 PANELS = 6  # more make a figure that nobody can read
-HEADLINE = 72  # radius of the headline metrics, a numerator over 255
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,6 @@ def fitting_section(title: str, results: Sequence[Result], paper: Mapping[str, A
     layers = tables.layers_table(results, paper)
     gammas = list(dict.fromkeys(result.gamma for result in results))
     largest = max(gamma or 0.0 for gamma in gammas)
-    best = max((r for r in results if r.gamma == largest), key=lambda r: r.bound("tightness") or 0.0)
     published_tightness = published_layers = ""
     if "tightness" in paper:
         published_tightness = f" Paper: its {paper['tightness']['place']}; Δ: measured less published."
@@ -75,20 +72,20 @@ def fitting_section(title: str, results: Sequence[Result], paper: Mapping[str, A
     shown = {
         "tightness": (
             table,
-            f"Tightness of the Lipschitz bound in percent: the empirical lower bound over gamma.{published_tightness}",
+            f"Tightness in percent: the empirical lower Lipschitz bound over the upper one, γ.{published_tightness}",
         )
     }
     drawn = {
         "square-wave": (
             figures.square_wave(results),
-            f"Fits of the square wave with Lipschitz bound {largest:g}, and their tightness. The dotted line is the "
-            "best that the bound allows.",
+            f"Fits of the square wave with upper Lipschitz bound {largest:g}, and their tightness."
+            + (" The dotted line is the best that the bound allows." if largest >= 1 else ""),
         )
     }
     if len(gammas) > 1:
         drawn["tightness-by-gamma"] = (
             figures.tightness_by_gamma(results),
-            "Tightness against the Lipschitz bound: what is left of the bound when a network is composed of layers, "
+            "Tightness against the upper Lipschitz bound: what is left of it when a network is composed of layers, "
             "each with its own.",
         )
     if len(layers):
@@ -98,28 +95,14 @@ def fitting_section(title: str, results: Sequence[Result], paper: Mapping[str, A
             f"the explicit weights (right).{published_layers}",
         )
     metrics: dict[str, dict[str, float]] = {}
-    for result in results:
-        metrics.setdefault(result.family, {})[f"tightness_gamma{result.gamma:g}"] = _round(result.bound("tightness"))
-    whole = layers[layers["layer"] == "full network"] if len(layers) else layers
-    products = ", ".join(
-        f"{row['family']} {row['norm']:.4g}"
-        + (f" (paper {row['norm published']:g})" if pd.notna(row["norm published"]) else "")
-        for row in whole.to_dict("records")
-    )
+    for runs in tables.group(results):
+        value = _round(tables.mean([run.bound("tightness") for run in runs]))
+        metrics.setdefault(runs[0].family, {})[f"tightness_gamma{runs[0].gamma:g}"] = value
     return Section(
         title=title,
-        lead=f"Networks of {len(table)} families fit a square wave under Lipschitz bounds "
-        f"{', '.join(f'{gamma:g}' for gamma in gammas)}. Its jumps ask for all the slope that a bound allows, so how "
-        f"close the steepest slope comes to the bound says how tight the bound is. {tables.label(best.family)} comes "
-        f"closest: {100 * (best.bound('tightness') or 0.0):.1f} % at bound {largest:g}."
-        + (
-            f" At bound 1 the product of the spectral norms of the weights, an upper bound that ignores how layers fit "
-            f"together, is: {products}."
-            if products
-            else ""
-        ),
+        lead=text.fitting_lead(results, layers, paper),
         tables=shown,
-        figures=drawn,
+        figures=text.marked(drawn, results, paper),
         data={"layers": layers, **_curves(results)},
         metrics=metrics,
     )
@@ -139,7 +122,7 @@ def classification_section(
     several_sizes = len({result.size for result in results}) > 1
     other_sizes = {row["size"] for row in published_rows(paper, results[0])} - {results[0].size}
     shown = {
-        "accuracy": (tables.classification_table(results, certified_eps, paper), _accuracy_caption(results, paper))
+        "accuracy": (tables.classification_table(results, certified_eps, paper), text.accuracy_caption(results, paper))
     }
     drawn: dict[str, tuple[Figure, str]] = {}
     if attacked and searched and len(tables.group(results)) > 1:
@@ -147,9 +130,9 @@ def classification_section(
         beyond = any(axis.texts for axis in figure.axes)
         drawn["accuracy-by-lipschitz"] = (
             figure,
-            "Accuracy of the attacked images against the empirical Lipschitz bound, from pixels. Markers are families; "
-            + ("colours and fillings are bounds γ, vertical lines" if several_gammas else "the vertical line is")
-            + " what γ guarantees from pixels. Each panel has its own scale, which needn't start at zero."
+            "Accuracy of attacked images against the lower Lipschitz bound found, from pixels. A marker is a family, "
+            + ("a colour and filling a bound γ, a vertical line" if several_gammas else "the vertical line")
+            + " the upper bound that γ guarantees. Each panel has its own scale, which needn't start at zero."
             + (" A marker with an arrow belongs at the number beside it, far to the right." if beyond else ""),
         )
     if attacked and results[0].certify is not None and len(panels(results)) <= PANELS:
@@ -162,7 +145,7 @@ def classification_section(
         normalized = any(result.description["network"].get("last_layer_normalization") for result in bounded)
         by_gamma = "γ times the distance of two rows" if normalized else "√2 γ for every pair of classes"
         shown["certificates"] = (
-            tables.certificates_table(results, certified_eps),
+            tables.certificates_table(results, certified_eps, paper),
             f"Certified accuracy in percent on all test images: by {by_gamma}, by the bound of each pair's difference "
             "of logits, and by that in floating point, where the rounding of weights and of the forward pass counts, "
             "too, in any order of summation.",
@@ -170,7 +153,7 @@ def classification_section(
     if not several_gammas and (several_sizes or other_sizes):
         drawn["accuracy-by-size"] = (
             figures.accuracy_by_size(results, paper),
-            "Clean accuracy against the number of parameters; hollow, all that the paper prints.",
+            "Clean accuracy against the number of parameters; hollow, what the paper prints.",
         )
     if attacked and several_gammas:
         shown["gammas"] = (
@@ -179,17 +162,17 @@ def classification_section(
         )
         drawn["accuracy-by-gamma"] = (
             figures.accuracy_by_gamma(results, attacked[-1]),
-            f"Accuracy under AutoAttack at {255 * attacked[-1]:.3g}/255 against the Lipschitz bound γ.",
+            f"Accuracy under AutoAttack at {255 * attacked[-1]:.3g}/255 against the upper Lipschitz bound γ.",
         )
     if searched:
         shown["bounds"] = (
-            tables.bounds_table(results),
-            "Lipschitz bounds of the whole network, from pixels: the largest slope that a search found, and γ over "
-            "the smallest standard deviation of the normalisation.",
+            tables.bounds_table(results, paper),
+            "Lower and upper Lipschitz bound of the whole network, from pixels: the largest slope that a search found, "
+            "and γ over the smallest standard deviation of the normalisation.",
         )
         drawn["tightness"] = (
             figures.tightness(results),
-            "Lipschitz constant of the whole network, from pixels: the largest slope found and the guaranteed bound.",
+            "Lower and upper Lipschitz bound of the whole network, from pixels: the largest slope found, and γ's.",
         )
     curves = _curves(results)
     if curves and len(panels(results)) <= PANELS:
@@ -200,9 +183,9 @@ def classification_section(
     metrics = {tables.name(runs[0], results, plain=True): _headline(runs) for runs in tables.group(results)}
     return Section(
         title=title,
-        lead=_lead(results, paper),
+        lead=text.classification_lead(results, paper),
         tables=shown,
-        figures=drawn,
+        figures=text.marked(drawn, results, paper),
         data=curves,
         metrics=metrics,
     )
@@ -247,59 +230,6 @@ def _headline(runs: Sequence[Result]) -> dict[str, float]:
     values[f"certified_{HEADLINE}"] = [result.certified(HEADLINE / 255) for result in runs]
     values["tightness"] = [result.bound("tightness") for result in runs]
     return {name: _round(tables.mean(column)) for name, column in values.items() if tables.mean(column) is not None}
-
-
-def _accuracy_caption(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
-    first = results[0]
-    certified = " and certified (in real arithmetic)" if first.certify is not None else ""
-    text = f"Accuracies in percent, clean{certified} on all "
-    text += f"{first.description['samples']['test']} test images"
-    if first.attack is not None:
-        text += (
-            f", under AutoAttack (standard version, l2) on {len(first.attack)} of them, drawn evenly from the classes, "
-            f"with a standard error of up to {50 / math.sqrt(len(first.attack)):.2g} points. Image by image, certified "
-            "is never above attacked; between all images and the sample it can be"
-        )
-    text += ". Radii are in pixels on [0, 1]." if first.attack is not None or first.certify is not None else "."
-    epochs = [run.provenance["epoch"] for run in results if "epoch" in run.provenance]
-    devices = {f"{epoch['device']}, torch {epoch['torch']}" for epoch in epochs}
-    if devices and any("epoch_seconds" in row for row in paper.get("networks", [])):
-        text += f" Trained on: {', '.join(sorted(devices))}"
-        comparable = first.description["samples"].get("train") == paper["settings"]["train"]
-        text += "; the paper's times are those of its authors' GPU." if comparable else "."
-    return " ".join([text, *([paper["note"]] if "note" in paper else [])])
-
-
-def _lead(results: Sequence[Result], paper: Mapping[str, Any]) -> str:
-    description = results[0].description
-    families = ", ".join(dict.fromkeys(tables.label(result.family) for result in results))
-    sizes = ", ".join(dict.fromkeys(result.size for result in results))
-    gammas = ", ".join(dict.fromkeys(f"{result.gamma:g}" for result in results if result.gamma is not None))
-    if "model" in description:
-        origin = f"trained elsewhere, from the file {Path(description['model']['path']).name}"
-    else:
-        origin = f"trained on {description['samples']['train']} images of {description['dataset']}, epochs: "
-        origin += str(description["training"]["epochs"])
-    text = (
-        f"Networks of architecture {description['network']['architecture']} ({sizes}) built from each family — "
-        f"{families} — with Lipschitz bound {gammas} from {_domain(description['network'])}, {origin}."
-    )
-    if "place" in paper:
-        text += f" Compare with the paper's {paper['place']}."
-    certified = [(run.certified(HEADLINE / 255), run) for run in results]
-    known = [(accuracy, run) for accuracy, run in certified if accuracy]
-    if known:
-        accuracy, best = max(known, key=lambda pair: pair[0])
-        text += (
-            f" {tables.name(best, results)} certifies most at radius {HEADLINE}/255: {100 * accuracy:.1f} % of the "
-            f"test images, of {100 * best.clean():.1f} % that it classifies correctly."
-        )
-    return text
-
-
-def _domain(network: Mapping[str, Any]) -> str:
-    domain = "pixels" if network.get("normalization") is None else "normalised input"
-    return f"{domain} to the last, normalised layer" if network.get("last_layer_normalization") else domain
 
 
 def _round(value: float | None) -> float:

@@ -72,7 +72,7 @@ def tightness_table(results: Sequence[Result], paper: Mapping[str, Any]) -> pd.D
         row: dict[str, object] = {"family": label(family)}
         for gamma in dict.fromkeys(result.gamma for result in runs):
             cell = [result.bound("tightness") for result in runs if result.gamma == gamma]
-            row |= _measured(f"γ = {gamma:g}", _percentages(cell), printed.get(family, {}).get(gamma), 2)
+            row |= _measured(f"γ = {gamma:g}", percentages(cell), printed.get(family, {}).get(gamma), 2)
         row["parameters"] = runs[0].parameters
         row["seeds"] = len({result.cell.seed for result in runs})
         row["budget"] = budget([run for run in runs if run.gamma == runs[0].gamma], paper)
@@ -81,42 +81,36 @@ def tightness_table(results: Sequence[Result], paper: Mapping[str, Any]) -> pd.D
 
 
 def layers_table(results: Sequence[Result], paper: Mapping[str, Any]) -> pd.DataFrame:
-    """Return tightness in percent and spectral norm of each layer, measured and published, a row a layer.
+    """Return tightness in percent and spectral norm of each layer, measured and published.
 
-    Means over seeds. The last row of a family is the whole network: its tightness, and the product of the norms.
+    A row a layer, means over seeds. The last row of a family is the whole network: its tightness, and the product of
+    the norms. Norms have no difference: some are printed other than the paper's formula has them.
     """
     printed = paper.get(
         "layers", {"gamma": 1, "tightness_percent": {}, "network_percent": {}, "norms": {}, "network_norm": {}}
     )
     chosen = [
-        (result.family, bounds)
+        result
         for result in results
-        if result.gamma == printed["gamma"] and (bounds := result.lipschitz) and bounds.get("layers", {}).get("norms")
+        if result.gamma == printed["gamma"] and result.lipschitz and result.lipschitz.get("layers", {}).get("norms")
     ]
     rows = []
-    for family in dict.fromkeys(family for family, _ in chosen):
-        runs = [bounds for other, bounds in chosen if other == family]
-        tightness = np.mean([[*run["layers"]["tightness"], run["tightness"]] for run in runs], axis=0)
-        norms = np.mean([[*run["layers"]["norms"], run["spectral_product"]] for run in runs], axis=0)
+    for runs in group(chosen):
+        family, bounds = runs[0].family, [run.lipschitz for run in runs if run.lipschitz]
+        tightness = np.mean([[*found["layers"]["tightness"], found["tightness"]] for found in bounds], axis=0)
+        norms = np.mean([[*found["layers"]["norms"], found["spectral_product"]] for found in bounds], axis=0)
         hidden = [f"hidden layer {k}" for k in range(1, len(norms) - 2)]
         none = [None] * len(norms)
-        tightness_printed = [
-            *printed["tightness_percent"].get(family, none[1:]),
-            printed["network_percent"].get(family),
-        ]
-        norms_printed = [*printed["norms"].get(family, none[1:]), printed["network_norm"].get(family)]
+        percents = [*printed["tightness_percent"].get(family, none), printed["network_percent"].get(family)]
+        published_norms = [*printed["norms"].get(family, none), printed["network_norm"].get(family)]
+        if len(published_norms) != len(norms):  # of another depth
+            percents = published_norms = none
         for position, layer in enumerate(["input layer", *hidden, "output layer", "full network"]):
-            rows.append(
-                {
-                    "family": label(family),
-                    "layer": layer,
-                    "tightness": round(100 * tightness[position], 2),
-                    "tightness published": tightness_printed[position],
-                    "norm": round(norms[position], 4),
-                    "norm published": norms_printed[position],
-                }
-            )
-    return pd.DataFrame(rows)
+            row: dict[str, object] = {"family": label(family), "layer": layer}
+            row |= _compared("tightness", round(100 * tightness[position], 2), percents[position], 2)
+            row |= {"norm": round(norms[position], 4), "norm paper": published_norms[position]}
+            rows.append(row | {"budget": budget(runs, paper)})
+    return _without_empty(pd.DataFrame(rows))
 
 
 def classification_table(
@@ -136,17 +130,17 @@ def classification_table(
             "size": first.size,
             "γ": "none" if first.gamma is None else f"{first.gamma:g}",
         }
-        row |= _measured("clean", _percentages([run.clean() for run in runs]), printed.get("clean"))
+        row |= _measured("clean", percentages([run.clean() for run in runs]), printed.get("clean"))
         for eps in first.attacked_radii():
             numerator = round(255 * eps, 2)
-            values = _percentages([run.robust(eps) for run in runs])
+            values = percentages([run.robust(eps) for run in runs])
             row |= _measured(f"AutoAttack {numerator:g}/255", values, printed.get("robust", {}).get(numerator))
         for numerator in certified_eps:
-            values = _percentages([run.certified(numerator / 255) for run in runs])
+            values = percentages([run.certified(numerator / 255) for run in runs])
             row |= _measured(f"certified {numerator:g}/255", values, printed.get("certified", {}).get(numerator))
         row["parameters"] = first.parameters
         row["parameters paper"] = printed.get("parameters")
-        if any("epoch_seconds" in other for other in paper.get("networks", [])):
+        if paper.get("times"):
             comparable = first.description["samples"].get("train") == paper["settings"]["train"]
             row["seconds an epoch"] = rounded([run.epoch_seconds() for run in runs], 1)
             row["seconds an epoch paper"] = printed.get("epoch_seconds") if comparable else None
@@ -157,7 +151,7 @@ def classification_table(
     return table.drop(columns="size") if len(set(table["size"])) == 1 else table
 
 
-def bounds_table(results: Sequence[Result]) -> pd.DataFrame:
+def bounds_table(results: Sequence[Result], paper: Mapping[str, Any]) -> pd.DataFrame:
     """Return each network's Lipschitz bounds, from pixels, and their ratio in percent. Means over seeds."""
     rows = []
     for runs in group(results):
@@ -166,13 +160,16 @@ def bounds_table(results: Sequence[Result]) -> pd.DataFrame:
                 "network": name(runs[0], results),
                 "lower bound (found)": _significant([run.bound("lower") for run in runs]),
                 "upper bound (guaranteed)": _significant([run.bound("upper") for run in runs]),
-                "tightness": rounded(_percentages([run.bound("tightness") for run in runs]), 1),
+                "tightness": rounded(percentages([run.bound("tightness") for run in runs]), 1),
+                "budget": budget(runs, paper),
             }
         )
-    return pd.DataFrame(rows)
+    return _without_empty(pd.DataFrame(rows))
 
 
-def certificates_table(results: Sequence[Result], certified_eps: Sequence[float]) -> pd.DataFrame:
+def certificates_table(
+    results: Sequence[Result], certified_eps: Sequence[float], paper: Mapping[str, Any]
+) -> pd.DataFrame:
     """Return certified accuracy in percent by gamma alone, by pairs of classes, and counting all rounding errors.
 
     A row a network with a bound, means over seeds. Radii are numerators over 255.
@@ -182,10 +179,10 @@ def certificates_table(results: Sequence[Result], certified_eps: Sequence[float]
         row: dict[str, object] = {"network": name(runs[0], results)}
         for numerator in certified_eps:
             for column, radius in RADII.items():
-                values = _percentages([run.certified(numerator / 255, radius) for run in runs])
+                values = percentages([run.certified(numerator / 255, radius) for run in runs])
                 row[f"{numerator:g}/255 {column}"] = rounded(values, 2)
-        rows.append(row)
-    return pd.DataFrame(rows)
+        rows.append(row | {"budget": budget(runs, paper)})
+    return _without_empty(pd.DataFrame(rows))
 
 
 def gammas_table(results: Sequence[Result], eps: float, paper: Mapping[str, Any]) -> pd.DataFrame:
@@ -193,18 +190,17 @@ def gammas_table(results: Sequence[Result], eps: float, paper: Mapping[str, Any]
 
     Means over seeds, for networks with a bound. Beside the best gamma stands the one that the paper chose.
     """
-    bounded = [result for result in results if result.gamma is not None]
-    rows: dict[tuple[str, str], dict[float, float]] = {}
-    for runs in group(bounded):
-        gamma = runs[0].gamma or 0.0
-        rows.setdefault((runs[0].family, runs[0].size), {})[gamma] = percent([run.robust(eps) for run in runs])
-    chosen = paper.get("best_gamma", {}).get(round(255 * eps, 2))
-    table = [
-        {"network": label(family), "size": size}
-        | {f"γ = {gamma:g}": round(value, 1) for gamma, value in row.items()}
-        | {"best γ": f"{max(row, key=lambda gamma: row[gamma]):g}", "best γ paper": chosen}
-        for (family, size), row in rows.items()
-    ]
+    rows: dict[tuple[str, str], dict[float, list[Result]]] = {}
+    for runs in group([result for result in results if result.gamma is not None]):
+        rows.setdefault((runs[0].family, runs[0].size), {})[runs[0].gamma or 0.0] = runs
+    table = []
+    for (family, size), by_gamma in rows.items():
+        accuracy = {gamma: percent([run.robust(eps) for run in runs]) for gamma, runs in by_gamma.items()}
+        row: dict[str, object] = {"network": label(family), "size": size}
+        row |= {f"γ = {gamma:g}": round(value, 1) for gamma, value in accuracy.items()}
+        row["best γ"] = f"{max(accuracy, key=lambda gamma: accuracy[gamma]):g}"
+        row["best γ paper"] = paper.get("best_gamma", {}).get(round(255 * eps, 2))
+        table.append(row | {"budget": budget(next(iter(by_gamma.values())), paper)})
     return _without_empty(pd.DataFrame(table))
 
 
@@ -230,8 +226,8 @@ def write_table(table: pd.DataFrame, stem: Path) -> None:
     write_text(stem.with_suffix(".md"), text.to_markdown(index=False, disable_numparse=True) + "\n")
     text, common = without_common_budget(text)
     latex = text.rename(columns=lambda column: _latex(column)).map(lambda cell: _latex(str(cell)))
-    note = f"% budget of all rows: {common}\n" if common else ""
-    write_text(stem.with_suffix(".tex"), note + latex.style.hide(axis="index").to_latex(hrules=True))
+    note = rf"\par\smallskip{{\footnotesize Budget of all rows: {_latex(common)}.\par}}" + "\n" if common else ""
+    write_text(stem.with_suffix(".tex"), latex.style.hide(axis="index").to_latex(hrules=True) + note)
 
 
 def without_common_budget(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -272,25 +268,28 @@ def _significant(values: Sequence[float | None]) -> float | None:
     return None if average is None else float(f"{average:.4g}")
 
 
-def _percentages(values: Sequence[float | None]) -> list[float | None]:
+def percentages(values: Sequence[float | None]) -> list[float | None]:
+    """Return fractions in percent, None where there is none."""
     return [None if value is None else 100 * value for value in values]
 
 
 def _measured(column: str, values: Sequence[float | None], printed: float | None, digits: int = 1) -> dict[str, object]:
     """Return the cells of one quantity: mean, standard deviation over seeds, published value, difference."""
-    average, known = mean(values), [value for value in values if value is not None]
-    shown = None if average is None else round(average, digits)
-    return {
-        column: shown,
-        f"{column} ±": round(float(np.std(known, ddof=1)), digits) if len(known) > 1 else None,
-        f"{column} paper": printed,
-        f"{column} Δ": None if shown is None or printed is None else round(shown - printed, 1),
-    }
+    known = [value for value in values if value is not None]
+    spread = round(float(np.std(known, ddof=1)), digits) if len(known) > 1 else None
+    compared = _compared(column, rounded(values, digits), printed, 1)
+    return {column: compared.pop(column), f"{column} ±": spread} | compared
+
+
+def _compared(column: str, value: float | None, printed: float | None, digits: int) -> dict[str, object]:
+    """Return the cells of one value beside the published one: it, that, their difference."""
+    difference = None if value is None or printed is None else round(value - printed, digits)
+    return {column: value, f"{column} paper": printed, f"{column} Δ": difference}
 
 
 def _without_empty(table: pd.DataFrame) -> pd.DataFrame:
     """Leave out columns beside the measured ones that nothing stands in."""
-    beside = [column for column in table if str(column).endswith((*BESIDE, "budget"))]
+    beside = [column for column in table if str(column).endswith((*BESIDE, "budget", "seconds an epoch"))]
     empty = [column for column in beside if table[column].isna().all() or (table[column] == "").all()]
     return table.drop(columns=empty)
 
