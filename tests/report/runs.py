@@ -43,4 +43,12 @@ def trained_only(family: str = "sandwich", **place) -> Result:
     return Result(complete.description, complete.history, None, None, None, {})
 
 
+def fit(family: str, gamma: float | None = 1.0, product: float = 1.0, **place) -> Result:
+    """Of a fit to the square wave: its curve, and the ten layers of the paper's toy."""
+    run = result(family, gamma=gamma, **place)
+    curve, inner = {"x": [-2.0, 2.0], "y": [1.0, 0.5]}, {"tightness": [0.9] * 10, "norms": [1.0] * 10}
+    bounds = run.lipschitz | {"curve": curve, "layers": inner, "spectral_product": product}
+    return Result(run.description, run.history.drop(columns="test_accuracy"), bounds, None, None, {})
+
+
 PLAIN = result("plain", gamma=None)

@@ -11,20 +11,14 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
 from lbdn.report import figures, look, tables
-from lbdn.report.results import Result, published
+from lbdn.report.results import published
 from lbdn.report.sections import classification_section
-from tests.report.runs import EPS, PLAIN, result, trained_only
+from tests.report.runs import EPS, PLAIN, fit, result, trained_only
 
 ALL = list(tables.FAMILY_LABELS)
 FEW = [result(family, gamma=None if family == "plain" else 1.0) for family in ALL[:5]]
 MANY = [result(family, gamma=gamma) for family in ALL[1:] for gamma in (0.5, 1.0, 2.0)] + [PLAIN]
 SIZES = [trained_only(family, size=size, seed=seed) for family in ALL for size in ("small", "large") for seed in (1, 2)]
-
-
-def fit(family: str, gamma: float) -> Result:
-    run = result(family, gamma=gamma)
-    curve, inner = {"x": [-2.0, 2.0], "y": [1.0, 0.5]}, {"tightness": [0.9] * 10, "norms": [1.0] * 10}
-    return replace(run, lipschitz=run.lipschitz | {"curve": curve, "layers": inner, "spectral_product": 1.0})
 
 
 FITS = [fit(family, gamma) for family in ALL[1:] for gamma in (1.0, 5.0, 10.0, 20.0)]
@@ -222,9 +216,7 @@ def test_the_best_fit_to_the_square_wave_has_the_slope_of_the_largest_bound_at_e
 
 
 def test_fits_of_several_seeds_share_a_panel_and_below_bound_1_there_is_no_best_one():
-    figure = figures.square_wave(
-        [replace(fit("aol", 0.5), description=result("aol", 0.5, n).description) for n in (1, 2)]
-    )
+    figure = figures.square_wave([fit("aol", 0.5, seed=seed) for seed in (1, 2)])
     (axis,) = figure.axes
     assert len(axis.lines) == 4 + 2
     assert not [text for text in legend_of(figure) if "best" in text]

@@ -9,7 +9,7 @@ from lbdn.report import tables
 from lbdn.report.page import render_page
 from lbdn.report.results import Grid, Result, budget, published
 from lbdn.report.sections import classification_section, make_section, write_section
-from tests.report.runs import PLAIN, result, trained_only
+from tests.report.runs import PLAIN, fit, result, trained_only
 
 KINDS = {
     "one network a family": ([result(), result("mine"), PLAIN], {"accuracy-by-radius", "accuracy-by-lipschitz"}),
@@ -66,12 +66,6 @@ def test_an_experiment_that_is_off_has_an_empty_section(tmp_path):
 
 
 def test_an_unconstrained_network_has_no_tightness_and_is_left_out_of_the_fits():
-    def fit(family: str, gamma: float | None) -> Result:
-        run = result(family, gamma=gamma)
-        history = run.history.drop(columns="test_accuracy")
-        bounds = run.lipschitz | {"curve": {"x": [-2.0, 2.0], "y": [1.0, 0.0]}}
-        return Result(run.description, history, bounds, None, None, {})
-
     section = make_section("toy", Grid([], [], "toy"), [fit("plain", None), fit("sandwich", 1.0)])
     assert list(section.tables["tightness"][0]["family"]) == ["Sandwich"]
     assert set(section.metrics) == {"sandwich"}
@@ -117,13 +111,8 @@ def test_the_lead_names_the_network_that_certifies_most_on_average_over_seeds():
 
 
 def test_the_tightest_family_is_that_of_the_highest_mean_over_seeds():
-    def fit(family: str, seed: int, tightness: float) -> Result:
-        run = result(family, seed=seed, tightness=tightness)
-        bounds = run.lipschitz | {"curve": {"x": [-2.0, 2.0], "y": [1.0, 0.0]}}
-        return replace(run, history=run.history.drop(columns="test_accuracy"), lipschitz=bounds)
-
     shares = (("aol", 0.99, 0.5), ("sandwich", 0.8, 0.8))
-    runs = [fit(family, seed, share) for family, *both in shares for seed, share in enumerate(both)]
+    runs = [fit(name, seed=seed, tightness=share) for name, *both in shares for seed, share in enumerate(both)]
     section = make_section("mine", Grid([], [], "none"), runs)
     assert "Sandwich comes closest: 80.0 % at bound 1, means over 2 seeds." in section.lead
     assert section.metrics["aol"] == {"tightness_gamma1": 0.745}
@@ -134,14 +123,7 @@ def test_networks_without_a_bound_alone_are_said_to_have_none():
 
 
 def test_the_product_of_norms_stands_beside_the_printed_one_and_that_of_the_papers_formula():
-    def fit(family: str) -> Result:
-        run = result(family)
-        inner = {"tightness": [0.9] * 10, "norms": [1.0] * 10}
-        bounds = {"curve": {"x": [-2.0, 2.0], "y": [1.0, 0.0]}, "layers": inner, "spectral_product": 130.0}
-        history = run.history.drop(columns="test_accuracy")
-        return replace(run, history=history, lipschitz=run.lipschitz | bounds, certify=None, attack=None)
-
-    lead = make_section("toy", Grid([], [], "toy"), [fit("aol"), fit("sandwich")]).lead
+    lead = make_section("toy", Grid([], [], "toy"), [fit("aol", product=130.0), fit("sandwich", product=130.0)]).lead
     assert lead.endswith("is: AOL 130, Sandwich 130 (paper 65.9, by its formula 131.9).")
     printed, by_formula = (published("toy")["layers"][key]["sandwich"] for key in ("norms", "network_norm_by_formula"))
     assert math.prod(printed) * math.sqrt(2) ** 2 == pytest.approx(by_formula, abs=0.05)
